@@ -170,11 +170,11 @@ def read(home: Home, *, environ: Mapping[str, str] = os.environ, text: str | Non
 
 def stray_variables(environ: Mapping[str, str] = os.environ) -> Iterator[SettingsProblem]:
     """Find variables that look like settings but are not."""
-    known = {variable_of(key) for key, _ in _fields()} | OTHER_VARIABLES
-    known |= {variable_of(key) for key in RENAMED}  # `read` reports these
+    names = {variable_of(key) for key, _ in _fields()} | OTHER_VARIABLES
+    names |= {variable_of(key) for key in RENAMED}  # `read` reports these
     for name in sorted(environ):
-        if name.startswith("PALYRA_") and name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        if name.startswith("PALYRA_") and name not in names:
+            close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
             remedy = f"Did you mean {close[0]}?" if close else "It has no effect. Remove it."
             yield SettingsProblem(name, None, "unknown variable.", remedy)
 
@@ -197,10 +197,10 @@ def effective(settings: Settings) -> dict[str, object]:
 
 def references(settings: Settings) -> dict[str, SecretReference]:
     """Return the keys whose secret is stored elsewhere, and where."""
-    given = ((key, value) for key, value in _flat(settings) if key in SECRETS and value is not None)
-    found = {key: reference for key, value in given if (reference := parse(value)) is not None}
-    found.update(settings_tables.references(settings))
-    return found
+    supplied_value = ((key, value) for key, value in _flat(settings) if key in SECRETS and value is not None)
+    secret_references = {key: reference for key, value in supplied_value if (reference := parse(value)) is not None}
+    secret_references.update(settings_tables.references(settings))
+    return secret_references
 
 
 def unresolved(
@@ -233,12 +233,12 @@ def changes(old: Settings, new: Settings) -> tuple[tuple[str, ...], tuple[str, .
 
 def reload(home: Home, current: Settings, *, environ: Mapping[str, str] = os.environ) -> SettingsReload:
     """Return the settings with the keys that a running daemon reloads; raise and change nothing if any is invalid."""
-    found = load(home, environ=environ)
-    live, restart = changes(current, found)
+    matching_settings = load(home, environ=environ)
+    live, restart = changes(current, matching_settings)
     settings = current
     for key in live:
         section, _, name = key.partition(".")
-        fresh = {name: getattr(getattr(found, section), name)}
+        fresh = {name: getattr(getattr(matching_settings, section), name)}
         part = msgspec.structs.replace(getattr(settings, section), **fresh)
         settings = msgspec.structs.replace(settings, **{section: part})
     return SettingsReload(settings, live, restart)
@@ -263,32 +263,32 @@ def _configured_value(
 ) -> tuple[object, SettingSource, str]:
     """Return the value that was set for a key, if there is one, and where it was set."""
     section, _, name = key.partition(".")
-    variable, given = variable_of(key), table.get(section)
+    variable, value = variable_of(key), table.get(section)
     if text := environ.get(variable):
         return text, SettingSource.ENVIRONMENT, variable
-    if isinstance(given, dict) and name in given:
-        return given[name], SettingSource.FILE, str(path)
+    if isinstance(value, dict) and name in value:
+        return value[name], SettingSource.FILE, str(path)
     return None, SettingSource.DEFAULT, ""
 
 
 def _unknown(table: dict[str, Any], path: Path) -> Iterator[SettingsProblem]:
-    known = {part.name: list(part.type.__struct_fields__) for part in msgspec.structs.fields(Settings)}
-    for section, given in table.items():
-        if section not in known:
+    cached = {part.name: list(part.type.__struct_fields__) for part in msgspec.structs.fields(Settings)}
+    for section, value in table.items():
+        if section not in cached:
             what = f"unknown section [{section}]."
-            yield SettingsProblem(str(path), section, what, _nearest(section, list(known)))
-        elif not isinstance(given, dict):
+            yield SettingsProblem(str(path), section, what, _nearest(section, list(cached)))
+        elif not isinstance(value, dict):
             what = f"{section} is a section."
             yield SettingsProblem(str(path), section, what, f"Write [{section}] and its keys below it.")
         else:
-            for name in given:
-                if name not in known[section]:
+            for name in value:
+                if name not in cached[section]:
                     what = f"unknown key {name!r} in section [{section}]."
-                    yield SettingsProblem(str(path), f"{section}.{name}", what, _remedy(section, name, known[section]))
+                    yield SettingsProblem(str(path), f"{section}.{name}", what, _remedy(section, name, cached[section]))
                 elif (key := f"{section}.{name}") in settings_tables.TABLES:
-                    for place, field, there in settings_tables.unknown(key, given[name]):
-                        what = f"unknown key {field!r} in section [{place}]."
-                        yield SettingsProblem(str(path), f"{place}.{field}", what, _remedy(key, field, there))
+                    for location, field, names in settings_tables.unknown(key, value[name]):
+                        what = f"unknown key {field!r} in section [{location}]."
+                        yield SettingsProblem(str(path), f"{location}.{field}", what, _remedy(key, field, names))
 
 
 def _old_variables(environ: Mapping[str, str]) -> Iterator[SettingsProblem]:
@@ -359,7 +359,7 @@ def _secret(key: str, text: str) -> str:
             "the key itself must not be in the settings, which are part of every backup; use env:NAME, "
             "file:/path or keyring:SERVICE/NAME"
         )
-    return text if reference is not None else SecretText(text, shown=redacted(text))
+    return text if reference is not None else SecretText(text, displayed=redacted(text))
 
 
 def _default(field: Any) -> Any:

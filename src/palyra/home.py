@@ -109,11 +109,11 @@ class Home(Struct, frozen=True):
 
     def family(self) -> "tuple[Home, ...]":
         """Return this home and the homes of other profiles next to it: agents may reach none of them. Blocks."""
-        found = [self]
+        result = [self]
         with suppress(OSError), os.scandir(self.path.parent) as beside:
             others = (Home(Path(entry.path)) for entry in beside if entry.name != self.path.name)
-            found += [home for home in others if _is_home(home)]
-        return tuple(found)
+            result += [home for home in others if _is_home(home)]
+        return tuple(result)
 
 
 def _is_home(home: Home) -> bool:
@@ -130,34 +130,34 @@ def find_home(*, home: str | None = None, profile: str | None = None, environ: M
     A home that this user may not use is refused: files that cannot be read would seem to be missing. A home that other
     users can change is refused too: a user who writes the settings or the policies decides what the daemon runs.
     """
-    found = choose_home(home=home, profile=profile, environ=environ)[0]
-    for path in _needed(found):
+    matching_home = choose_home(home=home, profile=profile, environ=environ)[0]
+    for path in _needed(matching_home):
         if not _is_ours(path):
-            raise foreign_file_message(found, path)
-    for path in (*_needed(found), *_below(found.policy), *_below(found.plugins)):
+            raise foreign_file_message(matching_home, path)
+    for path in (*_needed(matching_home), *_below(matching_home.policy), *_below(matching_home.plugins)):
         with suppress(FileNotFoundError, NotADirectoryError):
-            _check_private(found, path)
-    return found
+            _check_private(matching_home, path)
+    return matching_home
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
-        yield from (Path(place, name) for name in (*folders, *files))
+    for location, folders, files in os.walk(folder):
+        yield from (Path(location, name) for name in (*folders, *files))
 
 
 def _check_private(home: Home, path: Path) -> None:
-    found, me = path.stat(), os.geteuid()
-    mode, place = stat.S_IMODE(found.st_mode), shlex.quote(str(path))
+    matching_stat, me = path.stat(), os.geteuid()
+    mode, location = stat.S_IMODE(matching_stat.st_mode), shlex.quote(str(path))
     # Root may manage the homes of other users; only its daemon must not run in one.
-    if me and found.st_uid not in (me, 0):
+    if me and matching_stat.st_uid not in (me, 0):
         raise foreign_file_message(home, path)
     if mode & 0o022:
         raise HomePermissionsTooOpen(
-            f"Other users can change {path} (mode {mode:04o}). Fix it with `chmod go-w {place}`."
+            f"Other users can change {path} (mode {mode:04o}). Fix it with `chmod go-w {location}`."
         )
     if mode & 0o077 and path in (home.token, home.key, home.vault_key):
         raise HomePermissionsTooOpen(
-            f"Other users can read the secret {path} (mode {mode:04o}). Fix it with `chmod 600 {place}`."
+            f"Other users can read the secret {path} (mode {mode:04o}). Fix it with `chmod 600 {location}`."
         )
 
 
@@ -178,21 +178,21 @@ def _is_ours(path: Path) -> bool:
 
 def foreign_file_message(home: Home, path: Path) -> HomeOwnerMismatch:
     """Return the error for a file of the home that this user may not use."""
-    me, place = _name(os.geteuid()), shlex.quote(str(home.path))
+    me, location = _name(os.geteuid()), shlex.quote(str(home.path))
     try:
         owner = _name(path.stat().st_uid)
     except OSError:
         return HomeOwnerMismatch(f"User {me} has no access to {path}. Name another home with --home.")
     if owner == me:
         return HomeOwnerMismatch(
-            f"{path} is yours, but its permissions deny you access. Fix it with `chmod -R u+rwX {place}`."
+            f"{path} is yours, but its permissions deny you access. Fix it with `chmod -R u+rwX {location}`."
         )
-    said = f"{path} belongs to {owner}, and you are {me}."
+    text = f"{path} belongs to {owner}, and you are {me}."
     if owner != "root":
-        return HomeOwnerMismatch(f"{said} Run the command as {owner}, or name another home with --home.")
+        return HomeOwnerMismatch(f"{text} Run the command as {owner}, or name another home with --home.")
     return HomeOwnerMismatch(
-        f"{said} If a daemon of root uses it, stop it with `sudo palyra --home {place} down`; then run "
-        f"`sudo chown -R {shlex.quote(me)} {place}`. Or name another home with --home."
+        f"{text} If a daemon of root uses it, stop it with `sudo palyra --home {location} down`; then run "
+        f"`sudo chown -R {shlex.quote(me)} {location}`. Or name another home with --home."
     )
 
 

@@ -53,9 +53,9 @@ class SecretText(str):
 
     display: str
 
-    def __new__(cls, secret: str, *, shown: str) -> "SecretText":
+    def __new__(cls, secret: str, *, displayed: str) -> "SecretText":
         made = super().__new__(cls, secret)
-        made.display = shown
+        made.display = displayed
         return made
 
     def __repr__(self) -> str:
@@ -64,10 +64,10 @@ class SecretText(str):
 
 def parse(text: str) -> SecretReference | None:
     """Parse a text as a reference; return None if it is the secret itself."""
-    found = _REFERENCE.fullmatch(text)
-    if found is None:
+    match = _REFERENCE.fullmatch(text)
+    if match is None:
         return None
-    kind, rest = found["kind"], found["rest"]
+    kind, rest = match["kind"], match["rest"]
     if kind not in KINDS:
         raise SecretReferenceInvalid(f"{kind!r} is not a kind of secret reference; use {', '.join(KINDS.values())}")
     if not rest or (kind == "keyring" and not all(rest.partition("/"))):
@@ -86,33 +86,33 @@ def resolve(reference: SecretReference, *, base: Path, environ: Mapping[str, str
     try:
         match reference.kind:
             case "env":
-                found = environ.get(reference.rest, "")
+                match = environ.get(reference.rest, "")
             case "file":
-                found = _from_file(reference, base / Path(os.path.expanduser(reference.rest)))
+                match = _from_file(reference, base / Path(os.path.expanduser(reference.rest)))
             case "keyring":
-                found = _from_keyring(reference)
+                match = _from_keyring(reference)
             case _:
                 raise SecretReferenceNotFound(f"{reference} cannot be used here, because the vault is not open yet.")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "not UTF-8"
         raise SecretReferenceNotFound(f"{reference} cannot be read ({why}).") from error
-    if not found.strip():
+    if not match.strip():
         raise SecretReferenceNotFound(f"{reference} is not set or does not exist.")
-    return found.strip()
+    return match.strip()
 
 
 def redacted(text: str) -> str:
     """Return an address without its password."""
-    return _PASSWORD.sub(lambda found: f"{found['user']}:***@" if found["user"] else f"{found['word']}***", text)
+    return _PASSWORD.sub(lambda match: f"{match['user']}:***@" if match["user"] else f"{match['word']}***", text)
 
 
 def _from_file(reference: SecretReference, path: Path) -> str:
     with path.open(encoding="utf-8") as file:
-        found = file.read(MAX_CHARS + 1)
-    if len(found) > MAX_CHARS:
+        match = file.read(MAX_CHARS + 1)
+    if len(match) > MAX_CHARS:
         # A device, for example, has no end.
         raise SecretReferenceNotFound(f"{reference} is longer than {MAX_CHARS} characters, so it is not a secret.")
-    return found
+    return match
 
 
 def _from_keyring(reference: SecretReference) -> str:
@@ -126,8 +126,8 @@ def _from_keyring(reference: SecretReference) -> str:
     try:
         return keyring.get_password(service, name) or ""
     except Exception as error:  # every keyring backend raises its own errors
-        said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise SecretReferenceNotFound(
-            f"{reference} cannot be read: the keyring reports {said}. Unlock it; if you have no "
+            f"{reference} cannot be read: the keyring reports {text}. Unlock it; if you have no "
             "keyring, use env: or file:."
         ) from error

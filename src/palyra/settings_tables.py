@@ -130,21 +130,23 @@ def faults(settings: Settings) -> Iterator[Fault]:
 
 def unknown(key: str, entries: object) -> Iterator[tuple[str, str, list[str]]]:
     """Yield the unknown keys of entries: the section, the key, and the known keys."""
-    known = list(TABLES[key].entry.__struct_fields__)
-    for name, given in entries.items() if isinstance(entries, dict) else ():
-        for field in given if isinstance(given, dict) else ():
-            if field not in known:
-                yield f"{key}.{name}", field, known
+    names = list(TABLES[key].entry.__struct_fields__)
+    for name, value in entries.items() if isinstance(entries, dict) else ():
+        for field in value if isinstance(value, dict) else ():
+            if field not in names:
+                yield f"{key}.{name}", field, names
 
 
 def without_unknown(key: str, entries: object) -> object:
     """Return the entries without unknown keys: those were reported already, and would hide other problems."""
     if not isinstance(entries, dict):
         return entries
-    known = TABLES[key].entry.__struct_fields__
+    names = TABLES[key].entry.__struct_fields__
     return {
-        name: {field: value for field, value in given.items() if field in known} if isinstance(given, dict) else given
-        for name, given in entries.items()
+        name: {field: value for field, value in supplied_value.items() if field in names}
+        if isinstance(supplied_value, dict)
+        else supplied_value
+        for name, supplied_value in entries.items()
     }
 
 
@@ -167,14 +169,14 @@ def _strangers(settings: Settings) -> Iterator[Fault]:
         for name, one in budgets
         if one.subject is BudgetSubject.MODEL and one.only
     ]
-    known = (*catalog.BUILT_IN, *settings.model.providers)
+    cached = (*catalog.BUILT_IN, *settings.model.providers)
     for key, name in named:
         provider, which = catalog.split_model_name(name)
-        if provider not in known:
+        if provider not in cached:
             yield (
                 key,
                 f"{key} names the unknown provider {name!r}.",
-                f"Known providers: {', '.join(known)}. Add one with `palyra providers add`.",
+                f"Known providers: {', '.join(cached)}. Add one with `palyra providers add`.",
             )
         elif which is None and provider in settings.model.providers:
             offered = settings.model.providers[provider]

@@ -203,7 +203,7 @@ async def test_a_silent_stream_is_kept_alive(tmp_path: Path, monkeypatch: pytest
     async def receive() -> Any:
         await asyncio.sleep(60)
 
-    answer = EventStream(follower, place=ExitStack(), headers={}, ends_with_run=False)
+    answer = EventStream(follower, stack=ExitStack(), headers={}, ends_with_run=False)
     await answer({"type": "http", "method": "GET"}, receive, send)
     await engine.close()
 

@@ -31,7 +31,7 @@ def check_books(conn: Connection) -> None:
         differences = list(check_session(conn, session_id))
         assert not differences, differences
         rows = SessionRows(session_id).fold_all(entry for entry, _, _ in entries_of(conn, session_id))
-        assert not list(ledger_check.wrong_runs(conn, rows, whole=True)), "a turn is missing from the ledger"
+        assert not list(ledger_check.wrong_runs(conn, rows, complete=True)), "a turn is missing from the ledger"
     assert not ledger_check.orphaned_turns(conn), "the ledger has turns of runs that never were"
     assert not list(ledger_check.wrong_accounts(conn)), "an account is not the sum of its turns"
 

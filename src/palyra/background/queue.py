@@ -76,12 +76,12 @@ class TaskQueue:
             return
         left = tuple(self._left)
         try:
-            taken = await self._engine.write(lambda conn: self._claim(conn, left, now_ms=now_ms, limit=free))
+            claimed = await self._engine.write(lambda conn: self._claim(conn, left, now_ms=now_ms, limit=free))
         except Unavailable:
             return  # logged once for all callers; the next sweep tries again
         self._left = self._left[len(left) :]
         self._claimed_ms = now_ms
-        for lease, task in taken:
+        for lease, task in claimed:
             self._busy += 1
             group.create_task(self._run_task(lease, task))
 

@@ -34,7 +34,7 @@ class Verification:
         """The first problem, and where it is; None if none is known."""
         self.detail = "not verified yet"
         """How much was verified."""
-        self.warn: Callable[[str], None] = lambda found: None
+        self.warn: Callable[[str], None] = lambda match: None
 
     @property
     def code(self) -> str | None:
@@ -76,8 +76,8 @@ class Verification:
         if problems:
             first = problems[0]
             entry = f", entry {first.tape_seq}" if first.tape_seq is not None else ""
-            place = f"session {first.session_id}{entry}: " if first.session_id is not None else ""
-            self._found(f"{place}{first.what}")
+            location = f"session {first.session_id}{entry}: " if first.session_id is not None else ""
+            self._found(f"{location}{first.what}")
 
     def _found(self, what: str) -> None:
         self.found = self.detail = f"The journal could not be verified: {what}. {ADVICE}"

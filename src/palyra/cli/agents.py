@@ -30,11 +30,11 @@ def agents(ctx: click.Context) -> None:
 @click.pass_obj
 def list_agents(invocation: Invocation) -> None:
     """List agents by name."""
-    found = invocation.client.agents.all()
+    matching_agents = invocation.client.agents.all()
     if invocation.json:
-        show_json({"agents": found})
+        show_json({"agents": matching_agents})
         return
-    rows = [(a.agent_id, a.name, "default" if a.is_default else "", a.instructions) for a in found]
+    rows = [(a.agent_id, a.name, "default" if a.is_default else "", a.instructions) for a in matching_agents]
     show(table(("AGENT", "NAME", "", "INSTRUCTIONS"), rows))
 
 
@@ -80,7 +80,7 @@ def create_agent(
 ) -> None:
     """Create an agent."""
     text = instructions_file.read_text("utf-8") if instructions_file is not None else instructions
-    wanted = Agent(
+    agent = Agent(
         agent_id=AgentId(""),
         principal=PrincipalId(""),
         name=name,
@@ -88,7 +88,7 @@ def create_agent(
         tools=tools or None,
         workspace_roots=roots,
     )
-    _show(invocation, invocation.client.agents.create(wanted))
+    _show(invocation, invocation.client.agents.create(agent))
 
 
 @agents.command("update")
@@ -115,13 +115,13 @@ def update_agent(
 ) -> None:
     """Change an agent. Options that are not given leave their values unchanged."""
     before = find_agent(invocation.client, agent)
-    wanted = msgspec.structs.replace(
+    requested_agent = msgspec.structs.replace(
         before,
         name=name or before.name,
         instructions=before.instructions if instructions is None else instructions,
         tools=None if all_tools else (tools or before.tools),
     )
-    _show(invocation, invocation.client.agents.update(wanted))
+    _show(invocation, invocation.client.agents.update(requested_agent))
 
 
 @agents.command("delete")
@@ -129,12 +129,12 @@ def update_agent(
 @click.pass_obj
 def delete_agent(invocation: Invocation, agent: str) -> None:
     """Delete an agent. Its sessions go back to the default agent."""
-    found = find_agent(invocation.client, agent)
-    invocation.client.agents.delete(found.agent_id)
+    matching_agent = find_agent(invocation.client, agent)
+    invocation.client.agents.delete(matching_agent.agent_id)
     if invocation.json:
-        show_json({"deleted": found.agent_id})
+        show_json({"deleted": matching_agent.agent_id})
     else:
-        print(f"Deleted agent {printable_line(found.name)}.")
+        print(f"Deleted agent {printable_line(matching_agent.name)}.")
 
 
 @agents.command("default")
@@ -142,8 +142,8 @@ def delete_agent(invocation: Invocation, agent: str) -> None:
 @click.pass_obj
 def set_default(invocation: Invocation, agent: str) -> None:
     """Set the default agent, which answers in sessions that are not bound to another one."""
-    found = find_agent(invocation.client, agent)
-    _show(invocation, invocation.client.agents.set_default(found.agent_id))
+    matching_agent = find_agent(invocation.client, agent)
+    _show(invocation, invocation.client.agents.set_default(matching_agent.agent_id))
 
 
 @agents.command("bind")
@@ -152,9 +152,9 @@ def set_default(invocation: Invocation, agent: str) -> None:
 @click.pass_obj
 def bind_agent(invocation: Invocation, agent: str, session: str) -> None:
     """Bind an agent to a session, from the next run on."""
-    found, where = find_agent(invocation.client, agent), find_session(invocation.client, session)
-    bound = invocation.client.agents.bind(found.agent_id, where.session_id)
-    _print_binding(invocation, bound, f"bound to agent {printable_line(found.name)}.")
+    matching_agent, where = find_agent(invocation.client, agent), find_session(invocation.client, session)
+    bound = invocation.client.agents.bind(matching_agent.agent_id, where.session_id)
+    _print_binding(invocation, bound, f"bound to agent {printable_line(matching_agent.name)}.")
 
 
 @agents.command("unbind")
@@ -207,8 +207,8 @@ def _show(invocation: Invocation, agent: Agent) -> None:
         print(printable(agent.instructions))
 
 
-def _print_binding(invocation: Invocation, session: Session, said: str) -> None:
+def _print_binding(invocation: Invocation, session: Session, text: str) -> None:
     if invocation.json:
         show_json({"session": session})
     else:
-        print(f"Session {session.session_id}: {said}")
+        print(f"Session {session.session_id}: {text}")

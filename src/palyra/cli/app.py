@@ -103,10 +103,10 @@ def palyra(ctx: click.Context, debug: bool) -> None:
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process with its exit code."""
     # Set by the script of `palyra completion` when a shell requests completions; a person never sets it.
-    if asked := os.environ.get("_PALYRA_COMPLETE"):
+    if request := os.environ.get("_PALYRA_COMPLETE"):
         from palyra.cli.completion import answer
 
-        sys.exit(answer(palyra, asked))
+        sys.exit(answer(palyra, request))
     # What a command writes into the home must not be readable by others, whatever the shell's umask is.
     os.umask(os.umask(0o077) | 0o022)
     sys.exit(run(palyra, args, prog="palyra"))

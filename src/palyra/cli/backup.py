@@ -58,8 +58,8 @@ def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> 
     checked = backups.check(target)
     if invocation.json:
         problems = _problems(checked)
-        shown = {"backup": str(target), "manifest": manifest, "left_out": [_faulty(one) for one in left_out]}
-        show_json({**shown, "ok": checked.ok, "problems": problems})
+        fields = {"backup": str(target), "manifest": manifest, "left_out": [_faulty(one) for one in left_out]}
+        show_json({**fields, "ok": checked.ok, "problems": problems})
         return Exit.DONE if checked.ok else Exit.FAILED
     size = sum(part.bytes for part in manifest.files.values())
     print(f"Created backup {printable_line(str(target))} ({size / 1024**2:.1f} MiB).")
@@ -131,21 +131,21 @@ def _print_report(checked: BackupReport) -> None:
     report, manifest = checked.report, checked.manifest
     print(f"Backup verified: {proof_counts(report)}.")
     if manifest is not None:
-        shown = [
+        rows = [
             ("created", date_time(manifest.made_at)),
             ("journal", f"{manifest.engine}, schema {manifest.schema}"),
             ("id", manifest.journal_id),
             ("version", manifest.version),
         ]
-        show(facts(shown))
+        show(facts(rows))
 
 
 def _first_problem(checked: BackupReport) -> str:
     first, *others = checked.problems
     entry = f", entry {first.tape_seq}" if first.tape_seq is not None else ""
-    place = f"session {printable_line(first.session_id)}{entry}: " if first.session_id else ""
+    location = f"session {printable_line(first.session_id)}{entry}: " if first.session_id else ""
     more = f"\n{plural(len(others), 'more problem')}; list them with --json." if others else ""
-    return f"{place}{printable_line(first.what)}.{more}"
+    return f"{location}{printable_line(first.what)}.{more}"
 
 
 def _fields(checked: BackupReport) -> dict[str, object]:

@@ -124,10 +124,14 @@ def _workspace(invocation: Invocation) -> str:
 def _checkpoint_id(invocation: Invocation, name: str) -> str:
     if name == "last" or is_id_suffix(name):
         limit = 1 if name == "last" else MAX_CHECKED
-        found = invocation.client.files.checkpoints(limit=limit).checkpoints
-        if name == "last" and not found:
+        file_checkpoints = invocation.client.files.checkpoints(limit=limit).checkpoints
+        if name == "last" and not file_checkpoints:
             raise FileCheckpointMissing
-        name = found[0].checkpoint_id if name == "last" else find_by_suffix(name, (one.checkpoint_id for one in found))
+        name = (
+            file_checkpoints[0].checkpoint_id
+            if name == "last"
+            else find_by_suffix(name, (one.checkpoint_id for one in file_checkpoints))
+        )
     return parse_ulid(name, "checkpoint id")
 
 

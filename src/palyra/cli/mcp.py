@@ -44,16 +44,16 @@ def mcp(ctx: click.Context) -> None:
 @click.pass_obj
 def list_servers(invocation: Invocation) -> None:
     """List servers with their state and number of tools."""
-    found = _calls(invocation).list()
+    statuses = _calls(invocation).list()
     if invocation.json:
-        show_json({"servers": found})
+        show_json({"servers": statuses})
         return
-    if not found:
+    if not statuses:
         print("No MCP servers. Add one to config.toml as [mcp.servers.NAME], then run `palyra config reload`.")
         return
-    rows = [[one.name, _state(one), _counts(one), one.place] for one in found]
+    rows = [[one.name, _state(one), _counts(one), one.place] for one in statuses]
     show(table(["SERVER", "STATUS", "TOOLS", "ADDRESS"], rows, stretch=3))
-    for one in found:
+    for one in statuses:
         if one.reason:
             print(f"{one.name}: {printable_line(one.reason)}")
         if one.count(*UNDECIDED):
@@ -66,12 +66,12 @@ def list_servers(invocation: Invocation) -> None:
 @click.pass_obj
 def show_server(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
     """Show a server and its tools: their descriptions, and what changed since you accepted them."""
-    found = _calls(invocation).get(server)
+    status = _calls(invocation).get(server)
     if invocation.json:
-        show_json(found)
+        show_json(status)
         return
-    show(_about(found))
-    for tool in found.tools:
+    show(_about(status))
+    for tool in status.tools:
         if not tools or tool.tool in tools or tool.name in tools:
             print()
             _show_tool(tool)
@@ -96,8 +96,8 @@ def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: 
         click.confirm(
             f"Let agents use {'this tool' if len(chosen) == 1 else f'these {len(chosen)} tools'}", abort=True, err=True
         )
-    found = _calls(invocation).accept(server, _digests(chosen))
-    _print_decision(invocation, found, "Accepted", chosen)
+    status = _calls(invocation).accept(server, _digests(chosen))
+    _print_decision(invocation, status, "Accepted", chosen)
 
 
 @mcp.command("refuse")
@@ -107,8 +107,8 @@ def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: 
 def refuse(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
     """Refuse tools of a server, in this and later versions. Without TOOL, all that are new or changed."""
     chosen = _chosen(_calls(invocation).get(server), tools)
-    found = _calls(invocation).refuse(server, _digests(chosen))
-    _print_decision(invocation, found, "Refused", chosen)
+    status = _calls(invocation).refuse(server, _digests(chosen))
+    _print_decision(invocation, status, "Refused", chosen)
 
 
 @mcp.command("restart")
@@ -116,11 +116,11 @@ def refuse(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> No
 @click.pass_obj
 def restart(invocation: Invocation, server: str) -> None:
     """Restart a server now, without waiting for the next retry."""
-    found = _calls(invocation).restart(server)
+    status = _calls(invocation).restart(server)
     if invocation.json:
-        show_json(found)
+        show_json(status)
     else:
-        print(f"Starting {found.name}. Wait for it with `palyra mcp test {found.name}`.")
+        print(f"Starting {status.name}. Wait for it with `palyra mcp test {status.name}`.")
 
 
 @mcp.command("test")
@@ -133,37 +133,37 @@ def test(invocation: Invocation, server: str) -> None:
     Exit codes: 0 the server answers, 1 it does not.
     """
     began = time.monotonic()
-    found = _calls(invocation).test(server)
+    status = _calls(invocation).test(server)
     took_ms = round((time.monotonic() - began) * 1000)
     if invocation.json:
-        show_json({"took_ms": took_ms, "server": found})
+        show_json({"took_ms": took_ms, "server": status})
     else:
-        said = f" as {printable_line(found.says)}" if found.says else ""
-        print(f"{found.name} answers{said} within {took_ms} ms: {_counts(found)}.")
+        text = f" as {printable_line(status.says)}" if status.says else ""
+        print(f"{status.name} answers{text} within {took_ms} ms: {_counts(status)}.")
 
 
 def _calls(invocation: Invocation) -> McpCalls:
     return Client(lambda: find_target(invocation.home), answer_seconds=RESPONSE_TIMEOUT_SECONDS).mcp
 
 
-def _chosen(found: McpServerStatus, names: tuple[str, ...]) -> list[McpTool]:
+def _chosen(status: McpServerStatus, names: tuple[str, ...]) -> list[McpTool]:
     """Return the named tools, by either of their names."""
-    if not found.tools and found.state is not McpServerState.READY:
+    if not status.tools and status.state is not McpServerState.READY:
         raise McpToolNotFound(
-            f"{found.name} has not listed its tools yet (status: {found.state}). Try again when `palyra mcp list`"
+            f"{status.name} has not listed its tools yet (status: {status.state}). Try again when `palyra mcp list`"
             " shows ready."
         )
     if not names:
-        chosen = [tool for tool in found.tools if tool.state in UNDECIDED]
+        chosen = [tool for tool in status.tools if tool.state in UNDECIDED]
     else:
-        known = {name: tool for tool in found.tools if tool.digest for name in (tool.tool, tool.name)}
-        if unknown := [name for name in names if name not in known]:
+        mcp_tools = {name: tool for tool in status.tools if tool.digest for name in (tool.tool, tool.name)}
+        if unknown := [name for name in names if name not in mcp_tools]:
             raise McpToolNotFound(
-                f"{found.name} has no tool {unknown[0]!r} to accept or refuse. See `palyra mcp show {found.name}`."
+                f"{status.name} has no tool {unknown[0]!r} to accept or refuse. See `palyra mcp show {status.name}`."
             )
-        chosen = [known[name] for name in names]
+        chosen = [mcp_tools[name] for name in names]
     if not chosen:
-        raise McpToolNotFound(f"{found.name} has no new or changed tools. Name the tools to accept or refuse.")
+        raise McpToolNotFound(f"{status.name} has no new or changed tools. Name the tools to accept or refuse.")
     return chosen
 
 
@@ -171,24 +171,24 @@ def _digests(chosen: list[McpTool]) -> dict[str, str]:
     return {tool.tool: tool.digest for tool in chosen}
 
 
-def _print_decision(invocation: Invocation, found: McpServerStatus, decision: str, chosen: list[McpTool]) -> None:
+def _print_decision(invocation: Invocation, status: McpServerStatus, decision: str, chosen: list[McpTool]) -> None:
     if invocation.json:
-        show_json(found)
+        show_json(status)
         return
     names = ", ".join(printable_line(tool.name) for tool in chosen)
     print(f"{decision}: {names}.")
 
 
-def _about(found: McpServerStatus) -> list[str]:
+def _about(status: McpServerStatus) -> list[str]:
     return facts(
         [
-            ("server", found.name),
-            ("where", found.place),
-            ("state", _state(found)),
-            ("trouble", found.reason),
-            ("name", found.says),
-            ("protocol", f"{found.protocol} over {found.transport}" if found.protocol else found.transport),
-            ("tools", _counts(found)),
+            ("server", status.name),
+            ("where", status.place),
+            ("state", _state(status)),
+            ("trouble", status.reason),
+            ("name", status.says),
+            ("protocol", f"{status.protocol} over {status.transport}" if status.protocol else status.transport),
+            ("tools", _counts(status)),
         ],
         colours={"trouble": "red"},
     )
@@ -220,5 +220,5 @@ def _state(one: McpServerStatus) -> str:
 
 def _counts(one: McpServerStatus) -> str:
     counts = {state: one.count(state) for state in McpToolState}
-    said = [f"{count} {state.value.replace('_', ' ')}" for state, count in counts.items() if count]
-    return ", ".join(said) or "none"
+    texts = [f"{count} {state.value.replace('_', ' ')}" for state, count in counts.items() if count]
+    return ", ".join(texts) or "none"

@@ -20,33 +20,36 @@ def show_overview(invocation: Invocation) -> None:
 
     home = invocation.home
     daemon = find_daemon(home)
-    told, trouble = _ask(invocation) if daemon is not None else (None, _trouble(invocation))
+    status, trouble = _ask(invocation) if daemon is not None else (None, _trouble(invocation))
     if invocation.json:
-        parts = msgspec.structs.asdict(told) if told is not None else {}
+        parts = msgspec.structs.asdict(status) if status is not None else {}
         show_json(
             {"version": VERSION, "home": str(home.path), "running": daemon is not None, "daemon": daemon, **parts}
         )
         return
     if daemon is None:
-        standing = "not running"
+        state = "not running"
     else:
-        standing = f"running at {daemon.address} (process {daemon.pid})"
+        state = f"running at {daemon.address} (process {daemon.pid})"
     print(f"Palyra {VERSION}")
     show(
         facts(
             [
                 ("home", str(home.path) if home.path.exists() else f"{home.path} (created at the first start)"),
-                ("daemon", standing),
-                ("model", model_name(told.provider, told.model) if told is not None else _planned_model(invocation)),
-                ("stopped", _stopped(told)),
-                ("runs", counts(told.runs) + "" if told is not None and told.runs else None),
+                ("daemon", state),
+                (
+                    "model",
+                    model_name(status.provider, status.model) if status is not None else _planned_model(invocation),
+                ),
+                ("stopped", _stopped(status)),
+                ("runs", counts(status.runs) + "" if status is not None and status.runs else None),
                 ("error", trouble),
             ],
             colours={"error": "red", "stopped": "red"},
         )
     )
     print()
-    provider = told.provider if told is not None else _planned_model(invocation)
+    provider = status.provider if status is not None else _planned_model(invocation)
     show(_next_steps(running=daemon is not None, has_model=provider != "embedded"))
 
 
@@ -57,8 +60,8 @@ def _ask(invocation: Invocation) -> "tuple[DaemonStatus | None, str]":
         return None, describe(error)
 
 
-def _stopped(told: "DaemonStatus | None") -> str | None:
-    parts = told.parts if told is not None else []
+def _stopped(status: "DaemonStatus | None") -> str | None:
+    parts = status.parts if status is not None else []
     return next((part.detail for part in parts if (part.name, part.status) == ("stop", "stopped")), None)
 
 

@@ -38,7 +38,7 @@ def plugins(ctx: click.Context) -> None:
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
-def install(invocation: Invocation, folder: Path, *, given: tuple[str, ...], yes: bool) -> None:
+def install(invocation: Invocation, folder: Path, *, names: tuple[str, ...], yes: bool) -> None:
     """Install or upgrade the plugin in FOLDER. Shows its capabilities first."""
     from palyra.daemon.system_clock import SystemClock
     from palyra.sandbox.wasm.runner import WasmRunner
@@ -46,7 +46,7 @@ def install(invocation: Invocation, folder: Path, *, given: tuple[str, ...], yes
     source = installed.read_offered_plugin(folder)
     before = _before(invocation, source.manifest.name)
     earlier = before.pin.folders if before is not None else {}
-    folders = installed.folders_for(invocation.home, source.manifest, _folder_options(given), before=earlier)
+    folders = installed.folders_for(invocation.home, source.manifest, _folder_options(names), before=earlier)
     asyncio.run(WasmRunner().check(source.module))
     changes = difference(source.manifest, folders, before)
     if not yes:
@@ -57,13 +57,13 @@ def install(invocation: Invocation, folder: Path, *, given: tuple[str, ...], yes
             )
         click.confirm("Install it", abort=True, err=True)
     plugin = installed.install(invocation.home, source, folders, at=SystemClock().now())
-    taken = _reload_daemon(invocation)
+    used = _reload_daemon(invocation)
     if invocation.json:
         show_json(
-            {"plugin": _fields(plugin), "added": changes.added, "removed": changes.removed, "daemon": taken or "down"}
+            {"plugin": _fields(plugin), "added": changes.added, "removed": changes.removed, "daemon": used or "down"}
         )
         return
-    print(f"Installed {plugin.manifest.name} {plugin.manifest.version}. {_reload_text(taken)}")
+    print(f"Installed {plugin.manifest.name} {plugin.manifest.version}. {_reload_text(used)}")
     if yes:
         show(_lines(changes, is_new=before is None))
 
@@ -72,10 +72,10 @@ def install(invocation: Invocation, folder: Path, *, given: tuple[str, ...], yes
 @click.pass_obj
 def list_plugins(invocation: Invocation) -> None:
     """List installed plugins."""
-    found = [_examined(one) for one in installed.load_all(invocation.home)]
+    result = [_examined(one) for one in installed.load_all(invocation.home)]
     if invocation.json:
-        show_json({"plugins": [_state(one) for one in found]})
-    elif not found:
+        show_json({"plugins": [_state(one) for one in result]})
+    elif not result:
         print("No plugins. Install one with `palyra plugins install FOLDER`.")
     else:
         rows = [
@@ -87,7 +87,7 @@ def list_plugins(invocation: Invocation) -> None:
                 plural(len(one.manifest.tools), "tool"),
                 one.manifest.description,
             ]
-            for one in found
+            for one in result
         ]
         show(table(["NAME", "VERSION", "CAPABILITIES", "DESCRIPTION"], rows))
 
@@ -125,11 +125,11 @@ def show_plugin(invocation: Invocation, name: str) -> None:
 def remove(invocation: Invocation, name: str) -> None:
     """Remove a plugin. Agents can no longer use its tools."""
     installed.remove(invocation.home, name)
-    taken = _reload_daemon(invocation)
+    used = _reload_daemon(invocation)
     if invocation.json:
-        show_json({"removed": name, "daemon": taken or "down"})
+        show_json({"removed": name, "daemon": used or "down"})
     else:
-        print(f"Removed plugin {printable_line(name)}. {_reload_text(taken)}")
+        print(f"Removed plugin {printable_line(name)}. {_reload_text(used)}")
 
 
 @plugins.command("verify")
@@ -141,19 +141,19 @@ def verify(invocation: Invocation, name: str | None) -> Exit:
     \b
     Exit codes: 0 unchanged, 1 changed.
     """
-    found = [_examined(one) for one in installed.load_all(invocation.home) if name in (None, _name(one))]
-    if name is not None and not found:
+    result = [_examined(one) for one in installed.load_all(invocation.home) if name in (None, _name(one))]
+    if name is not None and not result:
         raise PluginNotFound(f"There is no plugin {name!r}. List them with `palyra plugins`.")
-    faulty = [one for one in found if isinstance(one, FaultyPlugin)]
+    faulty = [one for one in result if isinstance(one, FaultyPlugin)]
     if invocation.json:
-        show_json({"ok": not faulty, "plugins": [_state(one) for one in found]})
+        show_json({"ok": not faulty, "plugins": [_state(one) for one in result]})
     else:
-        for one in found:
+        for one in result:
             if isinstance(one, FaultyPlugin):
                 print(f"{paint('changed', 'red')}  {one.name}: {printable_line(one.error.detail)}")
             else:
                 print(f"{paint('ok', 'green')}       {one.manifest.name} {one.manifest.version}, {one.digest}")
-        if not found:
+        if not result:
             print("No plugins.")
     return Exit.FAILED if faulty else Exit.DONE
 
@@ -167,13 +167,13 @@ def _before(invocation: Invocation, name: str) -> Plugin | None:
 
 
 def _folder_options(pairs: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for pair in pairs:
         name, sign, path = pair.partition("=")
         if not name or not sign or not path:
             raise click.BadParameter(f"{pair!r} is not of the form NAME=/path/to/folder", param_hint="--folder")
-        found[name] = path
-    return found
+        values[name] = path
+    return values
 
 
 def _print_capabilities(source: PluginSource, before: Plugin | None, changes: CapabilityDifference) -> None:
@@ -249,11 +249,11 @@ def _reload_daemon(invocation: Invocation) -> str:
     return "in force"
 
 
-def _reload_text(taken: str) -> str:
-    match taken:
+def _reload_text(used: str) -> str:
+    match used:
         case "":
             return "The daemon is not running; the change applies at the next start."
         case "in force":
             return "The daemon uses it now."
         case _:
-            return f"The daemon does not use it yet ({taken}). Try again with `palyra config reload`."
+            return f"The daemon does not use it yet ({used}). Try again with `palyra config reload`."

@@ -66,11 +66,11 @@ def list_runs(invocation: Invocation, session: str | None = None, limit: int = 2
 @click.pass_obj
 def show_run(invocation: Invocation, run: str) -> None:
     """Show a run."""
-    found = find_run(invocation.client, run)
+    matching_run = find_run(invocation.client, run)
     if invocation.json:
-        show_json({"run": found})
+        show_json({"run": matching_run})
     else:
-        show(_facts(found, cost=_cost(invocation.client, found)))
+        show(_facts(matching_run, cost=_cost(invocation.client, matching_run)))
 
 
 @runs.command("tape")
@@ -97,14 +97,14 @@ def attach_run(invocation: Invocation, run: str, *, after_seq: int) -> Exit:
     Exit codes: as for `palyra run`.
     """
     client = invocation.client
-    found = find_run(client, run)
+    matching_run = find_run(client, run)
     try:
         audience = (
             audience_for(invocation, decide=approval_asker(client)) if has_terminal() else audience_for(invocation)
         )
-        ended = attach(client, found.run_id, after_seq=after_seq, audience=audience)
+        ended = attach(client, matching_run.run_id, after_seq=after_seq, audience=audience)
     except KeyboardInterrupt:
-        say(f"\npalyra: the run continues. Cancel it with `palyra runs cancel {found.run_id}`.")
+        say(f"\npalyra: the run continues. Cancel it with `palyra runs cancel {matching_run.run_id}`.")
         return Exit.INTERRUPTED
     return exit_after(ended)
 
@@ -116,15 +116,15 @@ def attach_run(invocation: Invocation, run: str, *, after_seq: int) -> Exit:
 def cancel_run(invocation: Invocation, run: str, *, reason: str | None) -> None:
     """Cancel a run."""
     client = invocation.client
-    found = client.cancel(find_run(client, run).run_id, reason=reason)
+    matching_run = client.cancel(find_run(client, run).run_id, reason=reason)
     if invocation.json:
-        show_json({"run": found})
-    elif found.status == "cancelled":
-        print(f"{found.run_id}: cancelled.")
-    elif found.ended_at is not None:
-        print(f"{found.run_id}: already ended ({found.status}).")
+        show_json({"run": matching_run})
+    elif matching_run.status == "cancelled":
+        print(f"{matching_run.run_id}: cancelled.")
+    elif matching_run.ended_at is not None:
+        print(f"{matching_run.run_id}: already ended ({matching_run.status}).")
     else:
-        print(f"{found.run_id}: cancelling.")
+        print(f"{matching_run.run_id}: cancelling.")
 
 
 def find_run(client: Client, name: str) -> RunRecord:
@@ -154,9 +154,9 @@ def _took(run: RunRecord) -> str:
 
 def _cost(client: Client, run: RunRecord) -> str:
     """Return the cost of a run including its child runs."""
-    found = client.usage.causes(run_id=run.run_id)
-    unpriced = f"; {plural(found.total.unpriced, 'turn')} without a price" if found.total.unpriced else ""
-    return f"{format_money(found.total.micros, found.currency)}{unpriced}"
+    usage_causes = client.usage.causes(run_id=run.run_id)
+    unpriced = f"; {plural(usage_causes.total.unpriced, 'turn')} without a price" if usage_causes.total.unpriced else ""
+    return f"{format_money(usage_causes.total.micros, usage_causes.currency)}{unpriced}"
 
 
 def _facts(run: RunRecord, *, cost: str) -> list[str]:

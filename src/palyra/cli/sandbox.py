@@ -82,23 +82,34 @@ def check(invocation: Invocation) -> Exit:
     \b
     Exit codes: 0 the configured tier works, 1 it does not.
     """
-    wanted = Tier(invocation.settings.sandbox.tier)
-    found = [check_tier(tier, wanted=wanted, home=invocation.home, settings=invocation.settings) for tier in Tier]
-    searching = try_search(wanted)
+    requested_tier = Tier(invocation.settings.sandbox.tier)
+    tier_checks = [
+        check_tier(tier, requested_tier=requested_tier, home=invocation.home, settings=invocation.settings)
+        for tier in Tier
+    ]
+    searching = try_search(requested_tier)
     counting = check_memory_accounting(invocation.home)
     if invocation.json:
-        answer = {"tier": wanted, "ok": _works(found), "tiers": found, "search": searching, "memory": counting}
+        answer = {
+            "tier": requested_tier,
+            "ok": _works(tier_checks),
+            "tiers": tier_checks,
+            "search": searching,
+            "memory": counting,
+        }
         show_json(answer)
     else:
-        _print_checks(found)
+        _print_checks(tier_checks)
         print("\n" + hang(f"Memory: {counting.what}. {counting.remedy}".rstrip(), indent=0))
         print("\n" + hang(f"File search: {searching.what}. {searching.remedy}".rstrip(), indent=0))
-    return Exit.DONE if _works(found) else Exit.FAILED
+    return Exit.DONE if _works(tier_checks) else Exit.FAILED
 
 
-def check_tier(tier: Tier, *, wanted: Tier, home: Home | None = None, settings: Settings | None = None) -> TierCheck:
+def check_tier(
+    tier: Tier, *, requested_tier: Tier, home: Home | None = None, settings: Settings | None = None
+) -> TierCheck:
     """Run a program in a tier, and return the result: the configured tier is tried in the workspace."""
-    is_set = tier is wanted
+    is_set = tier is requested_tier
     missing = tier_problem(tier)
     if missing is not None:
         return TierCheck(tier, False, is_set, missing.reason, missing.remedy)
@@ -125,11 +136,11 @@ def check_tier(tier: Tier, *, wanted: Tier, home: Home | None = None, settings: 
 
 
 def _judged(tier: Tier, outcome: ProgramOutcome, *, is_set: bool) -> TierCheck:
-    said = outcome.stdout.text
-    if not said.endswith("works\n"):
+    text = outcome.stdout.text
+    if not text.endswith("works\n"):
         what = f"a program did not run: {outcome.stopped or outcome.stderr.text.strip() or outcome.exit_code}"
         return TierCheck(tier, False, is_set, what)
-    if tier is not Tier.OFF and said != "works\n":
+    if tier is not Tier.OFF and text != "works\n":
         return TierCheck(tier, False, is_set, "a program could read a file outside its workspace")
     unfiltered = tier is Tier.STRICT and seccomp.build(tier) is None
     more = f"; no system call filter, because {platform.machine()} is not supported" if unfiltered else ""
@@ -139,22 +150,22 @@ def _judged(tier: Tier, outcome: ProgramOutcome, *, is_set: bool) -> TierCheck:
 def check_memory_accounting(home: Home) -> MemoryAccounting:
     """Return how a running daemon counts the memory of programs, or one that is started here would."""
     daemon = find_daemon(home)
-    found = cgroups.find(daemon.pid if daemon is not None else None)
-    if found.base is not None:
-        return MemoryAccounting(True, f"limited by the kernel (control groups below {found.base})")
+    cgroup_support = cgroups.find(daemon.pid if daemon is not None else None)
+    if cgroup_support.base is not None:
+        return MemoryAccounting(True, f"limited by the kernel (control groups below {cgroup_support.base})")
     remedy = (
         "With systemd, `palyra service install` creates a control group for the daemon."
         if sys.platform == "linux"
         else ""
     )
     return MemoryAccounting(
-        False, f"limited by the supervisor, which denies memory that it cannot count: {found.reason}", remedy
+        False, f"limited by the supervisor, which denies memory that it cannot count: {cgroup_support.reason}", remedy
     )
 
 
-def try_search(wanted: Tier) -> SearchCheck:
+def try_search(tier: Tier) -> SearchCheck:
     """Make ripgrep find a file as a search of many files does, and return the result."""
-    if wanted is not Tier.STRICT:
+    if tier is not Tier.STRICT:
         return SearchCheck(False, "reads every file, because ripgrep is used only in the strict tier")
     if missing := tier_problem(Tier.STRICT):
         return SearchCheck(False, f"reads every file: {missing.reason}", missing.remedy)
@@ -164,23 +175,23 @@ def try_search(wanted: Tier) -> SearchCheck:
         return SearchCheck(False, "reads every file, because ripgrep is not installed", remedy)
     with tempfile.TemporaryDirectory(prefix="palyra-trial-") as folder:
         Path(folder, "here").write_text("works\n")
-        asked = names(
+        request = names(
             ProcessSandbox(Tier.STRICT, private=HiddenFolders()),
             Workspace((Path(folder),)),
             SearchQuery("works"),
             RequiredWords(("works",), any_case=True),
         )
-        if asyncio.run(asked) != frozenset({"here"}):
+        if asyncio.run(request) != frozenset({"here"}):
             return SearchCheck(False, f"reads every file, because {program} does not work in the strict sandbox")
     return SearchCheck(True, f"uses {program} for long searches")
 
 
-def _works(found: list[TierCheck]) -> bool:
-    return any(one.works for one in found if one.is_set)
+def _works(tier_checks: list[TierCheck]) -> bool:
+    return any(one.works for one in tier_checks if one.is_set)
 
 
-def _print_checks(found: list[TierCheck]) -> None:
-    for one in found:
+def _print_checks(tier_checks: list[TierCheck]) -> None:
+    for one in tier_checks:
         state = paint("works  ", "green") if one.works else paint("lacking", "red" if one.is_set else "yellow")
         print(f"{'*' if one.is_set else ' '} {one.tier:<8} {state}  {hang(printable_line(one.what), indent=MARGIN)}")
         if one.remedy:

@@ -40,13 +40,15 @@ def secrets(ctx: click.Context) -> None:
 @click.pass_obj
 def list_secrets(invocation: Invocation) -> None:
     """List secrets with their purpose and last use."""
-    found = invocation.client.secrets.all()
+    secret_records = invocation.client.secrets.all()
     if invocation.json:
-        show_json({"secrets": found})
-    elif not found:
+        show_json({"secrets": secret_records})
+    elif not secret_records:
         print("No secrets. Store one with `palyra secrets set NAME`.")
     else:
-        rows = [[s.name, _use(s), date_time(s.updated_at), date_time(s.last_used_at) or "never"] for s in found]
+        rows = [
+            [s.name, _use(s), date_time(s.updated_at), date_time(s.last_used_at) or "never"] for s in secret_records
+        ]
         show(table(["NAME", "PURPOSE", "SET", "LAST USED"], rows, stretch=1))
 
 
@@ -92,11 +94,11 @@ def set_secret(
     chosen = tuple(find_agent(invocation.client, agent).agent_id for agent in agents)
     scope = check_scope(SecretScope(hosts=scope.hosts, header=header, format=form, agents=chosen, tools=scope.tools))
     read = check_value(_value(name, keep_newline=keep_newline), scope)
-    kept = invocation.client.secrets.set(name, read, scope)
+    secret_record = invocation.client.secrets.set(name, read, scope)
     if invocation.json:
-        show_json({"secret": kept})
+        show_json({"secret": secret_record})
     else:
-        print(f"Stored {kept.name}, {_use(kept)}.")
+        print(f"Stored {secret_record.name}, {_use(secret_record)}.")
 
 
 @secrets.command("delete")
@@ -116,13 +118,13 @@ def delete_secret(invocation: Invocation, name: str) -> None:
 @click.pass_obj
 def list_sealed(invocation: Invocation, *, limit: int) -> None:
     """List secrets that were found in messages and tool results, with their source."""
-    found = invocation.client.secrets.sealed(limit=limit)
+    sealed_records = invocation.client.secrets.sealed(limit=limit)
     if invocation.json:
-        show_json({"sealed": found})
-    elif not found:
+        show_json({"sealed": sealed_records})
+    elif not sealed_records:
         print("No sealed secrets.")
     else:
-        rows = [[one.sealed_id, date_time(one.created_at), _sources(one)] for one in found]
+        rows = [[one.sealed_id, date_time(one.created_at), _sources(one)] for one in sealed_records]
         show(table(["MARKER", "SINCE", "SOURCE"], rows, stretch=2))
 
 
@@ -156,8 +158,8 @@ def _marker_id(text: str) -> str:
 
 
 def _sources(record: SealedRecord) -> str:
-    told = [origin.partition(":")[2] if origin.startswith("file:") else origin for origin in record.origins]
-    return escape_line(", ".join("call arguments" if one.startswith("call:") else one for one in told))
+    lines = [origin.partition(":")[2] if origin.startswith("file:") else origin for origin in record.origins]
+    return escape_line(", ".join("call arguments" if one.startswith("call:") else one for one in lines))
 
 
 def _value(name: str, *, keep_newline: bool) -> bytes:

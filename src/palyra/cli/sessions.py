@@ -69,14 +69,14 @@ def list_sessions(invocation: Invocation, archived: bool = False, limit: int = 5
 @click.pass_obj
 def show_session(invocation: Invocation, session: str, *, limit: int) -> None:
     """Show a session and its last messages."""
-    found = find_session(invocation.client, session)
-    said = invocation.client.messages(found.session_id, limit=limit)
+    matching_session = find_session(invocation.client, session)
+    messages = invocation.client.messages(matching_session.session_id, limit=limit)
     if invocation.json:
-        show_json({"session": found, "messages": said[::-1]})
+        show_json({"session": matching_session, "messages": messages[::-1]})
         return
-    show(_facts(found))
+    show(_facts(matching_session))
     print()
-    for message in reversed(said):
+    for message in reversed(messages):
         _show_message(message)
 
 
@@ -157,8 +157,8 @@ def reset_session(invocation: Invocation, session: str) -> None:
 def cleanup_session(invocation: Invocation, session: str) -> None:
     """Cancel a session's active runs, archive it and release its key."""
     client = invocation.client
-    found = client.cleanup(find_session(client, session).session_id)
-    _print_session(invocation, found, "archived, key released")
+    matching_session = client.cleanup(find_session(client, session).session_id)
+    _print_session(invocation, matching_session, "archived, key released")
 
 
 @sessions.command("export")
@@ -203,17 +203,19 @@ def find_session(client: Client, name: str, *, archived: bool = False) -> Sessio
 
 
 def _last_open(client: Client) -> Session:
-    if not (found := client.sessions(limit=1).sessions):
+    if not (matching_sessions := client.sessions(limit=1).sessions):
         raise SessionMissing
-    return found[0]
+    return matching_sessions[0]
 
 
 def _last_archived(client: Client) -> Session:
     """Return the session that was archived last; those listed first may have been renamed since."""
-    found = [one for one in client.sessions(archived=True, limit=MAX_CHECKED).sessions if one.archived_at is not None]
-    if not found:
+    matching_sessions = [
+        one for one in client.sessions(archived=True, limit=MAX_CHECKED).sessions if one.archived_at is not None
+    ]
+    if not matching_sessions:
         raise ArchivedSessionMissing
-    return max(found, key=lambda one: (one.archived_at, one.session_id))
+    return max(matching_sessions, key=lambda one: (one.archived_at, one.session_id))
 
 
 def _by_key(client: Client, name: str) -> Session:
@@ -223,19 +225,19 @@ def _by_key(client: Client, name: str) -> Session:
     except RemoteError as error:
         if error.code != SessionNotFound.code or not is_id_suffix(name):
             raise
-    known: dict[str, Session] = {
+    cached_sessions: dict[str, Session] = {
         one.session_id: one
         for archived in (False, True)
         for one in client.sessions(archived=archived, limit=MAX_CHECKED).sessions
     }
-    return known[find_by_suffix(name, known)]
+    return cached_sessions[find_by_suffix(name, cached_sessions)]
 
 
-def session_table(found: Sequence[Session]) -> list[str]:
+def session_table(matching_sessions: Sequence[Session]) -> list[str]:
     """Return sessions as a table."""
     rows = [
         [session.session_id, date_time(session.updated_at), session.key or session.label or "", name_of(session)]
-        for session in found
+        for session in matching_sessions
     ]
     return table(["SESSION", "LAST USED", "KEY", "TITLE"], rows)
 

@@ -31,12 +31,12 @@ def is_id_suffix(name: str) -> bool:
 
 def find_by_suffix(name: str, ids: Iterable[str]) -> str:
     """Return the one id that ends with these characters."""
-    found = [one for one in ids if one.endswith(name.upper())]
-    if len(found) > 1:
-        raise IdAmbiguous(f'{len(found)} ids end with "{name}". Give more characters, or the full id.')
-    if not found:
+    matches = [one for one in ids if one.endswith(name.upper())]
+    if len(matches) > 1:
+        raise IdAmbiguous(f'{len(matches)} ids end with "{name}". Give more characters, or the full id.')
+    if not matches:
         raise IdNotFound(f'No recent id ends with "{name}". Give the full id.')
-    return found[0]
+    return matches[0]
 
 
 def describe_channel(origin: str) -> str:

@@ -94,13 +94,13 @@ def create_token(
 
     A new principal gets its own agent.
     """
-    asked = TokenRequest(
+    request = TokenRequest(
         name=name,
         principal=principal,
         scopes=tuple(map(TokenScope, scopes or ("read", "write"))),
         expires_in_seconds=expires,
     )
-    answer = invocation.client.tokens.create(asked)
+    answer = invocation.client.tokens.create(request)
     if invocation.json:
         show_json(answer)
         return
@@ -125,10 +125,10 @@ def create_token(
 @click.pass_obj
 def revoke_token(invocation: Invocation, token_id: str, *, yes: bool) -> None:
     """Revoke a token. List the ids with `palyra tokens`."""
-    calls, wanted = invocation.client.tokens, parse_ulid(token_id, "token id")
-    if not yes and any(token.current and token.token_id == wanted for token in _all(calls)):
+    calls, requested = invocation.client.tokens, parse_ulid(token_id, "token id")
+    if not yes and any(token.current and token.token_id == requested for token in _all(calls)):
         raise TokenInUse
-    revoked = calls.revoke(wanted)
+    revoked = calls.revoke(requested)
     if invocation.json:
         show_json({"token": revoked})
     else:
@@ -138,11 +138,11 @@ def revoke_token(invocation: Invocation, token_id: str, *, yes: bool) -> None:
 
 
 def _all(calls: TokenCalls) -> list[TokenSummary]:
-    found: list[TokenSummary] = []
+    token_summaries: list[TokenSummary] = []
     cursor: str | None = None
     while True:
         page = calls.list(limit=500, cursor=cursor)
-        found += page.tokens
+        token_summaries += page.tokens
         cursor = page.next_cursor
         if cursor is None:
-            return found
+            return token_summaries

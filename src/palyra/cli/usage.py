@@ -93,14 +93,16 @@ def usage(ctx: click.Context, *, by: UsageGrouping, since: str | None, everybody
     invocation = ctx.ensure_object(Invocation)
     if UsageGrouping(by) is UsageGrouping.PRINCIPAL and not everybody:
         raise click.UsageError("--by principal needs --all.")
-    found = invocation.client.usage.report(by=UsageGrouping(by), since=since or None, limit=limit, everyone=everybody)
-    budgets = found.budgets if everybody else _budgets(invocation, found)
+    usage_report = invocation.client.usage.report(
+        by=UsageGrouping(by), since=since or None, limit=limit, everyone=everybody
+    )
+    budgets = usage_report.budgets if everybody else _budgets(invocation, usage_report)
     if invocation.json:
         import msgspec
 
-        show_json(msgspec.structs.replace(found, budgets=budgets))
+        show_json(msgspec.structs.replace(usage_report, budgets=budgets))
         return
-    _show_rows(found)
+    _show_rows(usage_report)
     if budgets:
         print()
         show(_standings(budgets))
@@ -124,25 +126,25 @@ def why(invocation: Invocation, run: str | None, *, since: str | None, everybody
 
         named = run == "last" or is_id_suffix(run)
         run_id = find_run(invocation.client, run).run_id if named else run
-    found = invocation.client.usage.causes(run_id=run_id, since=since or None, everyone=everybody)
+    usage_causes = invocation.client.usage.causes(run_id=run_id, since=since or None, everyone=everybody)
     if invocation.json:
-        show_json(found)
-    elif not found.causes:
+        show_json(usage_causes)
+    elif not usage_causes.causes:
         print("No model was called.")
     else:
         rows = [
             [
                 CAUSES.get(one.cause, one.cause),
                 STEPS.get(one.step, one.step),
-                *_cells(one.used, found.currency),
+                *_cells(one.used, usage_causes.currency),
             ]
-            for one in found.causes
+            for one in usage_causes.causes
         ]
         show(table(["SOURCE", "CAUSE", *HEADS], rows, stretch=0))
-        if found.turns:
+        if usage_causes.turns:
             print()
-            show(_turns(found))
-        _print_remainder(found.total)
+            show(_turns(usage_causes))
+        _print_remainder(usage_causes.total)
 
 
 @usage.command("prices")
@@ -156,9 +158,9 @@ def prices(invocation: Invocation, model: str | None) -> None:
     from palyra.providers.prices import CurrentPrices
 
     settings = invocation.settings
-    known = CurrentPrices(invocation.home, lambda: settings)
+    current_prices = CurrentPrices(invocation.home, lambda: settings)
     if model is not None:
-        price, named = known.price(model), known.now.of(model)
+        price, named = current_prices.price(model), current_prices.now.of(model)
         if invocation.json:
             show_json({"model": model, "price": price, "named": named.name if named else None})
         elif price is None:
@@ -180,10 +182,10 @@ def prices(invocation: Invocation, model: str | None) -> None:
                 )
             )
         return
-    items = known.now.items
+    items = current_prices.now.items
     if invocation.json:
         listed = [{"name": one.name, "price": one.price, "file": one.file} for one in items]
-        show_json({"currency": known.now.currency, "file": str(invocation.home.prices), "prices": listed})
+        show_json({"currency": current_prices.now.currency, "file": str(invocation.home.prices), "prices": listed})
         return
     rows = [
         [
@@ -197,35 +199,38 @@ def prices(invocation: Invocation, model: str | None) -> None:
         ]
         for one in sorted(items, key=lambda one: one.name)
     ]
-    show(table([known.now.currency, "INPUT", "CACHED", "CACHE WRITE", "OUTPUT", "DATE", "SOURCE"], rows))
+    show(table([current_prices.now.currency, "INPUT", "CACHED", "CACHE WRITE", "OUTPUT", "DATE", "SOURCE"], rows))
     say(f"Per million tokens. Add prices in {invocation.home.prices}.")
 
 
 HEADS = ("TURNS", "IN", "CACHED", "OUT", "COST")
 
 
-def _budgets(invocation: Invocation, found: UsageReport) -> tuple[BudgetStatus, ...]:
+def _budgets(invocation: Invocation, usage_report: UsageReport) -> tuple[BudgetStatus, ...]:
     """Return the budgets, including those for everyone if the token may see them."""
     try:
         every = invocation.client.usage.report(limit=1, everyone=True).budgets
     except RemoteError as error:
         if error.code != TokenScopeMissing.code:
             raise
-        return found.budgets
+        return usage_report.budgets
     # The caller's own have names that an operator does not see.
-    own = {(one.budget, one.whose, one.period): one for one in found.budgets}
+    own = {(one.budget, one.whose, one.period): one for one in usage_report.budgets}
     return tuple(own.get((one.budget, one.whose, one.period), one) for one in every)
 
 
-def _show_rows(found: UsageReport) -> None:
-    if not found.rows:
-        print(f"No model was called since {date_time(found.since)}.")
+def _show_rows(usage_report: UsageReport) -> None:
+    if not usage_report.rows:
+        print(f"No model was called since {date_time(usage_report.since)}.")
         return
-    rows = [[printable_line(row.label or row.name, width=60), *_cells(row.used, found.currency)] for row in found.rows]
-    total = _cells(found.total, found.currency)
-    show(table([found.by.value.upper(), *HEADS], [*rows, ["total", *total]], stretch=0))
-    say(f"Since {date_time(found.since)}.")
-    _print_remainder(found.total)
+    rows = [
+        [printable_line(row.label or row.name, width=60), *_cells(row.used, usage_report.currency)]
+        for row in usage_report.rows
+    ]
+    total = _cells(usage_report.total, usage_report.currency)
+    show(table([usage_report.by.value.upper(), *HEADS], [*rows, ["total", *total]], stretch=0))
+    say(f"Since {date_time(usage_report.since)}.")
+    _print_remainder(usage_report.total)
 
 
 def _cells(used: UsageTotal, currency: str) -> list[str]:
@@ -271,9 +276,9 @@ def _standings(budgets: tuple[BudgetStatus, ...]) -> list[str]:
 
 
 def _bar(cap: BudgetCap) -> str:
-    taken = BAR if not cap.cap else min(BAR, round(BAR * cap.settled / cap.cap))
-    held = 0 if not cap.cap else min(BAR - taken, -(-BAR * cap.reserved // cap.cap))
-    return "█" * taken + "▒" * held + "·" * (BAR - taken - held)
+    used = BAR if not cap.cap else min(BAR, round(BAR * cap.settled / cap.cap))
+    held = 0 if not cap.cap else min(BAR - used, -(-BAR * cap.reserved // cap.cap))
+    return "█" * used + "▒" * held + "·" * (BAR - used - held)
 
 
 def _used_of(cap: BudgetCap) -> str:
@@ -285,19 +290,19 @@ def _used_of(cap: BudgetCap) -> str:
     return f"{settled} of {amount(cap.cap)}{held}"
 
 
-def _turns(found: UsageCauses) -> list[str]:
+def _turns(usage_causes: UsageCauses) -> list[str]:
     rows = [
         [
-            one.run_id if one.run_id != found.run_id else "",
+            one.run_id if one.run_id != usage_causes.run_id else "",
             str(one.turn),
             one.model,
             STEPS.get(one.step, one.step),
             one.state if one.state != "settled" else "",
             f"{one.used.input_tokens:,}",
             f"{one.used.output_tokens:,}",
-            format_money(one.used.micros, found.currency) if not one.used.unpriced else "no price",
+            format_money(one.used.micros, usage_causes.currency) if not one.used.unpriced else "no price",
         ]
-        for one in found.turns
+        for one in usage_causes.turns
     ]
     return table(["RUN", "TURN", "MODEL", "CAUSE", "", "IN", "OUT", "COST"], rows, stretch=2)
 

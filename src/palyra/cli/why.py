@@ -65,8 +65,8 @@ def _currency(invocation: Invocation) -> str:
 
 def tree_lines(links: Sequence[TraceNode], before: str = "", *, currency: str) -> Iterator[str]:
     """Yield the nodes and what followed from them as lines of a tree; costs are in that currency."""
-    for place, link in enumerate(links, 1):
-        last = place == len(links)
+    for index, link in enumerate(links, 1):
+        last = index == len(links)
         stem, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
         under = before + below + ("│  " if link.then else "   ")
         yield from _fitted(before + stem, under, _line(link), colour="bold" if link.subject else "")
@@ -124,5 +124,5 @@ def _joined(*pairs: tuple[str, object]) -> str:
 def _fitted(first: str, further: str, text: str, *, colour: str) -> Iterator[str]:
     """Yield a text as rows that fit the terminal: the first after `first`, the others after `further`."""
     rows = wrap(shorten(printable_line(text), MAX_DETAIL_CHARS), max(MIN_WIDTH, screen_width() - len(further)))
-    for place, row in enumerate(rows):
-        yield (further if place else first) + (paint(row, colour) if colour else row)
+    for index, row in enumerate(rows):
+        yield (further if index else first) + (paint(row, colour) if colour else row)

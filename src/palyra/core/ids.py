@@ -33,8 +33,8 @@ def ulid(at_ms: int, randomness: bytes) -> str:
     """Return the ULID of a time and ten random bytes."""
     number = (at_ms << 80) | int.from_bytes(randomness[:RANDOM_BYTES], "big")
     digits = [""] * LENGTH
-    for place in range(LENGTH - 1, -1, -1):
-        digits[place] = ALPHABET[number & 31]
+    for index in range(LENGTH - 1, -1, -1):
+        digits[index] = ALPHABET[number & 31]
         number >>= 5
     return "".join(digits)
 
@@ -52,6 +52,8 @@ def parse_ulid(text: str, what: str = "id") -> str:
     # Some letters beyond ASCII become ASCII ones in upper case.
     canonical = text.upper() if text.isascii() else ""
     if len(canonical) != LENGTH or canonical[0] > "7" or not _VALID.issuperset(canonical):
-        shown = text if len(text) <= 40 else text[:40] + "…"
-        raise IdInvalid(f"{shown!r} is not a valid {what}. An id has 26 characters, as in 01ARZ3NDEKTSV4RRFFQ69G5FAV.")
+        displayed = text if len(text) <= 40 else text[:40] + "…"
+        raise IdInvalid(
+            f"{displayed!r} is not a valid {what}. An id has 26 characters, as in 01ARZ3NDEKTSV4RRFFQ69G5FAV."
+        )
     return canonical

@@ -96,16 +96,16 @@ def resolve(root: Any, reference: str) -> Any:
     """Return the target of a reference within a schema; None if it has none."""
     if reference != "#" and not reference.startswith("#/"):
         return None
-    found = root
+    result = root
     for step in reference.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and name.isdecimal() and len(name) < 6 and int(name) < len(found):
-            found = found[int(name)]
-        elif isinstance(found, dict) and name in found:
-            found = found[name]
+        if isinstance(result, list) and name.isdecimal() and len(name) < 6 and int(name) < len(result):
+            result = result[int(name)]
+        elif isinstance(result, dict) and name in result:
+            result = result[name]
         else:
             return None
-    return found
+    return result
 
 
 def transform(

@@ -226,5 +226,5 @@ def full_name(server: str, tool: str) -> str:
 
 def risk_of(server: McpServer, definition: McpToolDefinition) -> Risk:
     """Return the minimum risk of a call. What a server claims never lowers it below medium."""
-    said = server.risks.get(definition.name, server.risk)
-    return said if said is not None else Risk.MEDIUM if definition.reads_only else Risk.HIGH
+    risk = server.risks.get(definition.name, server.risk)
+    return risk if risk is not None else Risk.MEDIUM if definition.reads_only else Risk.HIGH

@@ -76,9 +76,9 @@ class AcceptedMessage(Struct, frozen=True, kw_only=True):
 
 def clean_text(text: str, *, what: str = "text") -> str:
     """Return the text unchanged, or raise `TextInvalid` and say where it is invalid."""
-    if (place := text.find("\0")) >= 0:
+    if (index := text.find("\0")) >= 0:
         raise TextInvalid(
-            f"The {what} contains a NUL character at position {place}. Remove it and send the message again."
+            f"The {what} contains a NUL character at position {index}. Remove it and send the message again."
         )
     if not text.isascii():
         try:

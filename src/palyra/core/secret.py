@@ -143,9 +143,9 @@ def host_name(host: str) -> str:
 
     With a port, as in `api.example.org:8443`, it is another service; without one the port is 443.
     """
-    whole, colon, port = host.partition(":")
+    full_text, colon, port = host.partition(":")
     try:
-        name = whole.rstrip(".").encode("idna").decode("ascii").lower()
+        name = full_text.rstrip(".").encode("idna").decode("ascii").lower()
     except UnicodeError:
         name = ""
     has_port = _PORT.fullmatch(port) and int(port) <= MAX_PORT and port != "443"

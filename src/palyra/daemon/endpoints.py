@@ -127,13 +127,13 @@ def _methods(
                 base.journal.tail,
                 intake=intake,
                 control=services.cancellation,
-                patience=slow_reader_seconds,
+                timeout=slow_reader_seconds,
             ).handlers(methods),
-            **SessionMethods(engine, doors=services.sessions).handlers(methods),
+            **SessionMethods(engine, endpoints=services.sessions).handlers(methods),
             **AgentMethods(services.agents).handlers(methods),
         },
         APPROVALS_SERVICE: ApprovalMethods(
-            services.approvals, parts.runs.approval_watch, intake=intake, patience=slow_reader_seconds
+            services.approvals, parts.runs.approval_watch, intake=intake, timeout=slow_reader_seconds
         ).handlers(methods),
         VAULT_SERVICE: SecretMethods(base.vault.secrets, base.vault.sealer).handlers(methods),
         STOP_SERVICE: StopMethods(base.guards.stops).handlers(methods),

@@ -40,5 +40,5 @@ async def open_home(home: Home, config: LiveConfig, stack: AsyncExitStack, *, cl
     policies = await asyncio.to_thread(CurrentPolicies, home)
     plugins = await asyncio.to_thread(CurrentPlugins, home)
     config.include(policies, plugins)
-    config.refuse(lambda wanted: check_model(home, wanted, clock=clock))
+    config.refuse(lambda settings: check_model(home, settings, clock=clock))
     return HomeParts(home, config, workspaces, policies, plugins, used)

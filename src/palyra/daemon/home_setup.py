@@ -53,13 +53,13 @@ class WorkspaceFolders:
 
     def __call__(self, principal: PrincipalId) -> Workspace:
         """Return the folder of a principal, created at its first use."""
-        known = self._known.get(principal)
-        if known is None:
+        workspace = self._known.get(principal)
+        if workspace is None:
             folder = self._home.path / "workspaces" / quote(principal, safe="")
             with explain_write_errors(self._home):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            known = self._known[principal] = Workspace((folder,), forbidden=ReservedFiles(self._homes, (folder,)))
-        return known
+            workspace = self._known[principal] = Workspace((folder,), forbidden=ReservedFiles(self._homes, (folder,)))
+        return workspace
 
     def conceal(self, text: str, principal: PrincipalId) -> str:
         """Return a text without the home's path: paths in the principal's own folder become relative to that folder."""
@@ -147,9 +147,9 @@ class HomeLock:
 
 def _who_runs(home: Home) -> str:
     with suppress(OSError, ValueError, KeyError):
-        said = json.loads(home.daemon.read_text())
+        text = json.loads(home.daemon.read_text())
         return (
-            f"A daemon is already running on {home.path}: process {said['pid']} at {said['address']}. "
+            f"A daemon is already running on {home.path}: process {text['pid']} at {text['address']}. "
             "Use it, or stop it with `palyra down`."
         )
     return f"A daemon is already running on {home.path}. Use it, or stop it with `palyra down`."

@@ -40,11 +40,11 @@ async def build_journal(
 ) -> JournalParts:
     """Open the journal until the stack is closed: back it up, then migrate it, then register this daemon in it."""
     clock, settings = system.clock, system.config.now
-    kept = await waiting.for_space(
+    path = await waiting.for_space(
         lambda: asyncio.to_thread(backup.before_migration, home, settings, made_at=started_at)
     )
-    if kept is not None:
-        log.info("the journal from before the migration is in %s", kept)
+    if path is not None:
+        log.info("the journal from before the migration is in %s", path)
     engine = await waiting.for_space(lambda: stack.enter_async_context(open_journal(home, settings)))
     await waiting.for_space(lambda: update(engine, clock=clock))
     storage = Storage(engine, clock=clock)

@@ -88,10 +88,10 @@ def require_journal(home: Home) -> None:
 
 def require_key(home: Home, public_key: str | None) -> None:
     """Refuse a key other than the one that signed the journal so far: a new key could never verify it."""
-    found = signing_key.public_key(home.key)
-    if public_key is None or found == public_key:
+    match = signing_key.public_key(home.key)
+    if public_key is None or match == public_key:
         return
-    if found is None:
+    if match is None:
         raise signing_key.JournalKeyMissing(
             f"{home.key} is missing. The journal is signed with it, so no other key can take its place. Restore it from"
             " your copy or from a backup. Nothing was changed."
@@ -135,15 +135,17 @@ def _is_spent(conn: Connection, secret: str, *, now_ms: int) -> bool:
 async def update(engine: Engine, *, clock: Clock) -> None:
     """Bring the schema up to date."""
     now_ms = to_ms(clock.now())
-    at, known = await engine.read(lambda conn: (migrate.current(conn), migrate.steps(conn.dialect.name)[-1].number))
+    at, known_count = await engine.read(
+        lambda conn: (migrate.current(conn), migrate.steps(conn.dialect.name)[-1].number)
+    )
     try:
-        taken = await engine.write(lambda conn: migrate.migrate(conn, now_ms=now_ms))
+        migrations = await engine.write(lambda conn: migrate.migrate(conn, now_ms=now_ms))
     except StorageFull as error:
         raise StorageFull(
-            f"The journal has schema {at} and must be migrated to {known}, but the disk that holds it "
+            f"The journal has schema {at} and must be migrated to {known_count}, but the disk that holds it "
             "is full. Free some space; the start then continues by itself."
         ) from error
-    for step in taken:
+    for step in migrations:
         log.info("schema %04d %s", step.number, step.name)
 
 

@@ -47,14 +47,14 @@ def build_mcp(
 
 def mcp_status(servers: McpServers) -> list[DaemonPart]:
     """Return their status, if there are any: first what needs the owner."""
-    found = servers.status()
-    if not found:
+    statuses = servers.status()
+    if not statuses:
         return []
     counts = {
-        "accepted": sum(server.count(McpToolState.ACCEPTED) for server in found),
-        "changed": sum(server.count(McpToolState.CHANGED) for server in found),
-        "new": sum(server.count(McpToolState.NEW) for server in found),
-        "down": sum(server.state is McpServerState.FAILED for server in found),
+        "accepted": sum(server.count(McpToolState.ACCEPTED) for server in statuses),
+        "changed": sum(server.count(McpToolState.CHANGED) for server in statuses),
+        "new": sum(server.count(McpToolState.NEW) for server in statuses),
+        "down": sum(server.state is McpServerState.FAILED for server in statuses),
     }
     status = "ok"
     if counts["changed"]:
@@ -63,6 +63,6 @@ def mcp_status(servers: McpServers) -> list[DaemonPart]:
         status = "mcp_server_unavailable"
     elif counts["new"]:
         status = "mcp_tools_new"
-    said = [f"{len(found)} server{'' if len(found) == 1 else 's'}", f"{counts['accepted']} tools accepted"]
-    said += [f"{count} {what}" for what, count in counts.items() if count and what != "accepted"]
-    return [DaemonPart(name="mcp", status=status, detail=", ".join(said))]
+    texts = [f"{len(statuses)} server{'' if len(statuses) == 1 else 's'}", f"{counts['accepted']} tools accepted"]
+    texts += [f"{count} {what}" for what, count in counts.items() if count and what != "accepted"]
+    return [DaemonPart(name="mcp", status=status, detail=", ".join(texts))]

@@ -51,12 +51,12 @@ def connector(
     """Return the factory for providers of the settings."""
 
     def connect(name: str, model: str | None, table: ModelProvider) -> Provider:
-        most = config.now.model.max_output_tokens
+        maximum = config.now.model.max_output_tokens
         if table.dialect is DialectName.LOCAL:
-            return _local(name, model, table, llama, max_output_tokens=most)
+            return _local(name, model, table, llama, max_output_tokens=maximum)
         assert model is not None, "the settings were checked"
         card = full_model_card(table, registry.load_dialect(table.dialect), model)
-        remote = _remote(name, model, table, key=key, http=http, max_output_tokens=most)
+        remote = _remote(name, model, table, key=key, http=http, max_output_tokens=maximum)
         return _with_tools(remote, card)
 
     return connect

@@ -38,8 +38,8 @@ def _bind(host: str, port: int) -> socket.socket:
 def address(listener: socket.socket, *, tls: bool) -> str:
     """Return the URL of a listener."""
     host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if tls else 'http'}://{shown}:{port}"
+    rows = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls else 'http'}://{rows}:{port}"
 
 
 def tls_context(http: HttpSettings) -> ssl.SSLContext | None:

@@ -91,15 +91,15 @@ class StatusReport:
 
 def plugin_status(plugins: CurrentPlugins) -> list[DaemonPart]:
     """Return the status of the plugins, if there are any."""
-    found = plugins.now
-    if not found.plugins and not found.faulty:
+    loaded_plugins = plugins.now
+    if not loaded_plugins.plugins and not loaded_plugins.faulty:
         return []
-    left_out = ", ".join(faulty.name for faulty in found.faulty)
+    left_out = ", ".join(faulty.name for faulty in loaded_plugins.faulty)
     return [
         DaemonPart(
             name="plugins",
             status="plugins_left_out" if left_out else "ok",
-            detail=f"{len(found.plugins)} in force{f', left out: {left_out}' if left_out else ''}",
+            detail=f"{len(loaded_plugins.plugins)} in force{f', left out: {left_out}' if left_out else ''}",
         )
     ]
 

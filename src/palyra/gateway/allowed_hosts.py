@@ -55,23 +55,26 @@ class AllowedHosts:
         self._names = frozenset({"localhost", *(_plain(name) for name in names)})
         self._origins = frozenset(origin.lower() for origin in origins)
 
-    def check(self, asked: RequestOrigin) -> bool:
+    def check(self, request_origin: RequestOrigin) -> bool:
         """Raise if the host or the page is not allowed. Return whether an allowed page of another origin sent it."""
-        if asked.host is not None and not self._serves(asked):
-            raise RequestHostNotAllowed(asked.host)
-        if asked.origin is None:
-            if asked.fetch_site in _FOREIGN:
+        if request_origin.host is not None and not self._serves(request_origin):
+            raise RequestHostNotAllowed(request_origin.host)
+        if request_origin.origin is None:
+            if request_origin.fetch_site in _FOREIGN:
                 raise OriginNotAllowed("another site")
             return False
-        if asked.origin.lower() in self._origins:
+        if request_origin.origin.lower() in self._origins:
             return True
-        if asked.host is None or asked.origin.lower() != f"{asked.scheme}://{asked.host}".lower():
-            raise OriginNotAllowed(asked.origin)
+        if (
+            request_origin.host is None
+            or request_origin.origin.lower() != f"{request_origin.scheme}://{request_origin.host}".lower()
+        ):
+            raise OriginNotAllowed(request_origin.origin)
         return False
 
-    def _serves(self, asked: RequestOrigin) -> bool:
-        host = _host_of(asked.host or "")
-        return bool(host) and (host in self._names or host == _plain(asked.local or ""))
+    def _serves(self, request_origin: RequestOrigin) -> bool:
+        host = _host_of(request_origin.host or "")
+        return bool(host) and (host in self._names or host == _plain(request_origin.local or ""))
 
 
 @lru_cache(maxsize=256)

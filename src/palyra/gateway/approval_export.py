@@ -32,6 +32,6 @@ async def chained(approvals: ApprovalService, principal: PrincipalId) -> AsyncGe
     yield _encode.encode({"end": True, "count": count, "chain": chain}) + b"\n"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be").hex()
+def _escaped(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -145,11 +145,11 @@ class ConnectionBudget:
         if not self.release(slot):
             return  # it was closed in the meantime
         if self.authenticated >= self.limits.authenticated:
-            most = max(self._authenticated.values(), key=len)
-            if len(most) <= len(self._authenticated.get(principal, ())) + 1:
+            maximum = max(self._authenticated.values(), key=len)
+            if len(maximum) <= len(self._authenticated.get(principal, ())) + 1:
                 self._add(slot)
                 return
-            self.demote(next(iter(most)))
+            self.demote(next(iter(maximum)))
         slot.principal = principal
         self._authenticated.setdefault(principal, {})[slot] = None
 

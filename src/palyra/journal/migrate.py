@@ -30,15 +30,15 @@ class Migration:
 
 def steps(dialect: str) -> tuple[Migration, ...]:
     """Return the migrations for a dialect, in order."""
-    found = {}
+    result = {}
     for path in sorted(FOLDER.glob("*.sql")):
         match = _NAME.fullmatch(path.name)
         assert match, f"{path.name} is not named like a migration"
         if match["dialect"] in (None, dialect):
             number = int(match["number"])
-            assert number not in found, f"two migrations have the number {number}"
-            found[number] = Migration(number, match["name"], path)
-    return tuple(found[number] for number in sorted(found))
+            assert number not in result, f"two migrations have the number {number}"
+            result[number] = Migration(number, match["name"], path)
+    return tuple(result[number] for number in sorted(result))
 
 
 def current(conn: Connection) -> int:
@@ -64,16 +64,16 @@ def tables(conn: Connection) -> list[str]:
         rows = conn.fetch("SELECT name FROM sqlite_master WHERE type = 'table'")
     else:
         rows = conn.fetch("SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()")
-    there = {row[0] for row in rows}
-    return [name for name in named if name in there]
+    target = {row[0] for row in rows}
+    return [name for name in named if name in target]
 
 
 def require_known(conn: Connection) -> int:
     """Return the schema of a journal; refuse one that is newer than this version."""
-    at, known = current(conn), steps(conn.dialect.name)[-1].number
-    if at > known:
+    at, known_count = current(conn), steps(conn.dialect.name)[-1].number
+    if at > known_count:
         raise SchemaVersionUnsupported(
-            f"The journal has schema {at}; this version of Palyra supports schemas up to {known}. "
+            f"The journal has schema {at}; this version of Palyra supports schemas up to {known_count}. "
             "Nothing was changed. Start the newer version that wrote it."
         )
     return at
@@ -86,14 +86,14 @@ def migrate(conn: Connection, *, now_ms: int, upto: int | None = None) -> list[M
     """
     if conn.dialect.migration_lock:
         conn.fetch(conn.dialect.migration_lock)
-    known = steps(conn.dialect.name)
+    migrations = steps(conn.dialect.name)
     at = require_known(conn)
-    wanted = [step for step in known if at < step.number <= (upto or step.number)]
+    requested_migrations = [step for step in migrations if at < step.number <= (upto or step.number)]
     if at == 0:
         _run(
             conn, "CREATE TABLE migrations (number BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_ms BIGINT NOT NULL)"
         )
-    for step in wanted:
+    for step in requested_migrations:
         for statement in _COMMENT.sub("", step.path.read_text()).split(";"):
             if statement.strip():
                 _run(conn, statement)
@@ -101,7 +101,7 @@ def migrate(conn: Connection, *, now_ms: int, upto: int | None = None) -> list[M
             "INSERT INTO migrations (number, name, applied_ms) VALUES (:number, :name, :now_ms)",
             {"number": step.number, "name": step.name, "now_ms": now_ms},
         )
-    return wanted
+    return requested_migrations
 
 
 def _run(conn: Connection, statement: str) -> None:

@@ -68,17 +68,17 @@ def parts_in(path: Path) -> Iterator[Part]:
     with path.open("rb") as file:
         for data in file:
             try:
-                found = _decoder.decode(data)
+                result = _decoder.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise DumpInvalid from error
-            if isinstance(found, TableLine):
+            if isinstance(result, TableLine):
                 if line is not None and rows:
                     yield line, rows
-                line, rows = found, []
-            elif line is None or len(found) != len(line.columns):
+                line, rows = result, []
+            elif line is None or len(result) != len(line.columns):
                 raise DumpInvalid
             else:
-                rows.append(found)
+                rows.append(result)
                 if len(rows) >= SLICE:
                     yield line, rows
                     rows = []
@@ -93,13 +93,13 @@ def load(conn: Connection, parts: Iterator[Part], *, schema: int, now_ms: int) -
     migrate.migrate(conn, now_ms=now_ms, upto=schema)
     # This table records when each migration ran; the rows to be loaded have the right times.
     conn.execute("DELETE FROM migrations")
-    known = {table: set(_columns(conn, table)) for table in migrate.tables(conn) if table != SEARCH_TABLE}
+    cached_names = {table: set(_columns(conn, table)) for table in migrate.tables(conn) if table != SEARCH_TABLE}
     for line, rows in parts:
         # The names become part of a statement, so they must be names that the schema has.
-        if not set(line.columns) <= known.get(line.table, set()):
+        if not set(line.columns) <= cached_names.get(line.table, set()):
             raise DumpMismatch
         if rows:
-            names = [f"c{place}" for place in range(len(line.columns))]
+            names = [f"c{target_index}" for target_index in range(len(line.columns))]
             conn.execute_many(
                 f"INSERT INTO {line.table} ({', '.join(line.columns)})"
                 f" VALUES ({', '.join(f':{name}' for name in names)})",
@@ -111,17 +111,17 @@ def load(conn: Connection, parts: Iterator[Part], *, schema: int, now_ms: int) -
 def index(conn: Connection) -> int:
     """Fill the empty search index from the messages; return how many it holds."""
     count = 0
-    place: Row = ("", 0)
+    target_row: Row = ("", 0)
     while rows := conn.fetch(
         "SELECT session_id, tape_seq, principal, text FROM messages"
         " WHERE (session_id, tape_seq) > (:session_id, :tape_seq) AND role <> 'tool' AND text <> ''"
         " ORDER BY session_id, tape_seq LIMIT :slice",
-        {"session_id": place[0], "tape_seq": place[1], "slice": SLICE},
+        {"session_id": target_row[0], "tape_seq": target_row[1], "slice": SLICE},
     ):
         for row in rows:
             search.add(conn, SessionId(row[0]), row[1], principal=PrincipalId(row[2]), text=row[3])
         count += len(rows)
-        place = rows[-1]
+        target_row = rows[-1]
     return count
 
 

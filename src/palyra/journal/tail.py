@@ -189,11 +189,11 @@ class TapeReader:
 
     def _take(self) -> list[Entry]:
         """Return the entries that the tail has kept after our position, if they follow it without a gap."""
-        kept = self._watched.entries
-        if not kept or kept[0].tape_seq > self.after_seq + 1:
+        stored_entries = self._watched.entries
+        if not stored_entries or stored_entries[0].tape_seq > self.after_seq + 1:
             return []
         entries: list[Entry] = []
-        for entry in reversed(kept):
+        for entry in reversed(stored_entries):
             if entry.tape_seq <= self.after_seq:
                 break
             entries.append(entry)

@@ -62,8 +62,8 @@ def begin(conn: Connection, session_id: SessionId) -> TapeHead:
 
 def lock(conn: Connection, session_id: SessionId) -> TapeHead | None:
     """Lock the head of the session's tape until the unit ends. A unit locks one head, and locks it first."""
-    if (known := conn.heads.get(session_id)) is not None:
-        return known
+    if (tape_head := conn.heads.get(session_id)) is not None:
+        return tape_head
     row = conn.fetch_one(
         "SELECT tape_seq, hash FROM heads WHERE session_id = :session_id" + conn.dialect.for_update,
         {"session_id": session_id},
@@ -98,7 +98,7 @@ def end(conn: Connection, session_id: SessionId) -> int:
 
 def ends(conn: Connection, session_ids: Sequence[SessionId]) -> dict[SessionId, int]:
     """Return the last sequence numbers of several tapes."""
-    names = [f"s{place}" for place in range(len(session_ids))]
+    names = [f"s{index}" for index in range(len(session_ids))]
     if not names:
         return {}
     listed = ", ".join(f":{name}" for name in names)
@@ -135,7 +135,7 @@ def of_run(conn: Connection, run_id: RunId, *, after_run_seq: int = 0) -> list[E
 
 def latest(conn: Connection, session_id: SessionId, kinds: Sequence[str], *, after_seq: int, limit: int) -> list[Entry]:
     """Return the latest entries of some kinds after a boundary, the latest first."""
-    names = {f"k{place}": kind for place, kind in enumerate(stored_tags(kinds))}
+    names = {f"k{index}": kind for index, kind in enumerate(stored_tags(kinds))}
     rows = conn.fetch(
         f"SELECT {_COLUMNS} FROM tape WHERE session_id = :session_id AND tape_seq > :after_seq"
         f" AND kind IN ({', '.join(f':{name}' for name in names)}) ORDER BY tape_seq DESC LIMIT :limit",
@@ -146,7 +146,7 @@ def latest(conn: Connection, session_id: SessionId, kinds: Sequence[str], *, aft
 
 def since(conn: Connection, session_id: SessionId, kinds: Sequence[str], *, at_ms: int) -> Iterator[Entry]:
     """Yield the entries of some kinds since a time, in slices."""
-    names = {f"k{place}": kind for place, kind in enumerate(stored_tags(kinds))}
+    names = {f"k{index}": kind for index, kind in enumerate(stored_tags(kinds))}
     after = 0
     while rows := conn.fetch(
         f"SELECT {_COLUMNS} FROM tape WHERE session_id = :session_id AND tape_seq > :after AND at_ms >= :at_ms"
@@ -188,8 +188,8 @@ def _page(conn: Connection, sql: str, owner: str, *, after_seq: int, limit: int)
     entries: list[Entry] = []
     room, size, after = min(limit, PAGE_ENTRIES), 0, after_seq
     while room > len(entries):
-        wanted = min(SLICE_ENTRIES, room - len(entries))
-        rows = conn.fetch(sql, {"owner": owner, "after_seq": after, "limit": wanted})
+        requested = min(SLICE_ENTRIES, room - len(entries))
+        rows = conn.fetch(sql, {"owner": owner, "after_seq": after, "limit": requested})
         for row in rows:
             entry = _entry(row)
             size += len(entry.content.encode())
@@ -197,6 +197,6 @@ def _page(conn: Connection, sql: str, owner: str, *, after_seq: int, limit: int)
                 return entries
             entries.append(entry)
             after = entry.tape_seq
-        if len(rows) < wanted:
+        if len(rows) < requested:
             break
     return entries

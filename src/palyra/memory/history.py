@@ -100,18 +100,18 @@ class SessionHistory:
     @property
     def last_input(self) -> str:
         """The last message of a person."""
-        said = self._last_assistant_message()
-        return said.text if said is not None else ""
+        message = self._last_assistant_message()
+        return message.text if message is not None else ""
 
     @property
     def last_pictured(self) -> bool:
         """Whether that message has images."""
-        said = self._last_assistant_message()
-        return said is not None and bool(said.images)
+        message = self._last_assistant_message()
+        return message is not None and bool(message.images)
 
     def _last_assistant_message(self) -> Message | None:
-        kept = self.blocks[-1].stored if self.blocks else ()
-        return next((item.message for item in reversed(kept) if item.message.role is Role.USER), None)
+        stored = self.blocks[-1].stored if self.blocks else ()
+        return next((item.message for item in reversed(stored) if item.message.role is Role.USER), None)
 
     def append(self, block: _RunMessages) -> None:
         """Append a run."""
@@ -152,109 +152,109 @@ class HistoryCache:
     def __init__(self) -> None:
         self._known: OrderedDict[SessionId, SessionHistory] = OrderedDict()
 
-    def position(self, session_id: SessionId, *, most: int) -> tuple[int, int] | None:
+    def position(self, session_id: SessionId, *, maximum: int) -> tuple[int, int] | None:
         """Return the cached reset boundary and last message of a session, if enough of it is cached."""
-        known = self._known.get(session_id)
-        if known is None or (known.cut_at is not None and known.cut_at < most):
+        session_history = self._known.get(session_id)
+        if session_history is None or (session_history.cut_at is not None and session_history.cut_at < maximum):
             return None
-        return known.reset_seq, known.last_seq
+        return session_history.reset_seq, session_history.last_seq
 
-    def take_in(self, session_id: SessionId, fresh: NewMessages, *, most: int) -> SessionHistory:
+    def take_in(self, session_id: SessionId, fresh: NewMessages, *, maximum: int) -> SessionHistory:
         """Add the new messages, and return the cached history. Runs beyond `most` tokens are dropped."""
-        known = self._known.pop(session_id, None)
-        if known is None or fresh.complete:
-            known = SessionHistory(fresh.reset_seq, fresh.reset_seq)
-        self._known[session_id] = known
+        session_history = self._known.pop(session_id, None)
+        if session_history is None or fresh.complete:
+            session_history = SessionHistory(fresh.reset_seq, fresh.reset_seq)
+        self._known[session_id] = session_history
         if len(self._known) > MAX_SESSIONS:
             self._known.popitem(last=False)
-        _extend(known, fresh.messages)
-        known.in_scope = fresh.in_scope
-        while known.tokens > most and len(known.blocks) > 1:
-            known.drop()
-            known.cut_at = most
-        return known
+        _extend(session_history, fresh.messages)
+        session_history.in_scope = fresh.in_scope
+        while session_history.tokens > maximum and len(session_history.blocks) > 1:
+            session_history.drop()
+            session_history.cut_at = maximum
+        return session_history
 
 
 def read_new(conn: Connection, session_id: SessionId, *, position: tuple[int, int] | None, tokens: int) -> NewMessages:
     """Read the messages after a position; without one, after a reset or if there are many, all that can matter."""
     reset_seq, in_scope = sessions.scope(conn, session_id)
     if position is not None and position[0] == reset_seq:
-        kept = messages.following(conn, session_id, after_seq=position[1], limit=MAX_NEW)
-        if len(kept) < MAX_NEW:
-            return NewMessages(reset_seq, in_scope, kept, complete=False)
-    kept = messages.newest(conn, session_id, after_seq=reset_seq, tokens=tokens)
-    return NewMessages(reset_seq, in_scope, _from_an_input(conn, session_id, kept), complete=True)
+        stored_messages = messages.following(conn, session_id, after_seq=position[1], limit=MAX_NEW)
+        if len(stored_messages) < MAX_NEW:
+            return NewMessages(reset_seq, in_scope, stored_messages, complete=False)
+    stored_messages = messages.newest(conn, session_id, after_seq=reset_seq, tokens=tokens)
+    return NewMessages(reset_seq, in_scope, _from_an_input(conn, session_id, stored_messages), complete=True)
 
 
-def _extend(known: SessionHistory, kept: list[StoredMessage]) -> None:
-    if kept:
-        known.last_seq = kept[-1].tape_seq
-    place = 0
-    while place < len(kept):
-        run_id = kept[place].run_id
-        end = place
-        while end < len(kept) and kept[end].run_id == run_id:
+def _extend(session_history: SessionHistory, stored_messages: list[StoredMessage]) -> None:
+    if stored_messages:
+        session_history.last_seq = stored_messages[-1].tape_seq
+    index = 0
+    while index < len(stored_messages):
+        run_id = stored_messages[index].run_id
+        end = index
+        while end < len(stored_messages) and stored_messages[end].run_id == run_id:
             end += 1
-        same, most_tokens = kept[place:end], _max_tokens(kept[place:end])
-        if known.blocks and (known.blocks[-1].run_id == run_id or _goes_on(same)):
-            before = known.pop()
-            same, most_tokens = [*before.stored, *same], before.max_tokens + most_tokens
-        known.append(_block(run_id, same, most_tokens))
-        place = end
+        same, max_tokens = stored_messages[index:end], _max_tokens(stored_messages[index:end])
+        if session_history.blocks and (session_history.blocks[-1].run_id == run_id or _goes_on(same)):
+            before = session_history.pop()
+            same, max_tokens = [*before.stored, *same], before.max_tokens + max_tokens
+        session_history.append(_block(run_id, same, max_tokens))
+        index = end
 
 
-def _goes_on(kept: Sequence[StoredMessage]) -> bool:
+def _goes_on(stored_messages: Sequence[StoredMessage]) -> bool:
     """Return whether the messages of a run begin with results of calls that another run handed over."""
-    return kept[0].message.role is Role.TOOL
+    return stored_messages[0].message.role is Role.TOOL
 
 
-def _max_tokens(kept: Sequence[StoredMessage]) -> int:
-    return sum(max_tokens_of(item.message) for item in kept)
+def _max_tokens(stored_messages: Sequence[StoredMessage]) -> int:
+    return sum(max_tokens_of(item.message) for item in stored_messages)
 
 
-def _block(run_id: RunId, kept: list[StoredMessage], most_tokens: int) -> _RunMessages:
+def _block(run_id: RunId, stored_messages: list[StoredMessage], max_tokens: int) -> _RunMessages:
     return _RunMessages(
         run_id=run_id,
-        stored=tuple(kept),
-        messages=_paired(kept),
-        tokens=sum(item.tokens for item in kept),
-        max_tokens=most_tokens,
-        labels=labels.mixed_label(*(item.labels for item in kept)),
-        pictured=any(item.message.images for item in kept),
+        stored=tuple(stored_messages),
+        messages=_paired(stored_messages),
+        tokens=sum(item.tokens for item in stored_messages),
+        max_tokens=max_tokens,
+        labels=labels.mixed_label(*(item.labels for item in stored_messages)),
+        pictured=any(item.message.images for item in stored_messages),
     )
 
 
-def _latest(known: SessionHistory, *, tokens: int) -> SessionHistory:
+def _latest(session_history: SessionHistory, *, tokens: int) -> SessionHistory:
     """Return the latest runs that fit, at least one, without dropping the others."""
-    if known.tokens <= tokens or len(known.blocks) <= 1:
-        return known
-    first, room = len(known.blocks), tokens
-    while first > 0 and (first == len(known.blocks) or known.blocks[first - 1].tokens <= room):
+    if session_history.tokens <= tokens or len(session_history.blocks) <= 1:
+        return session_history
+    first, room = len(session_history.blocks), tokens
+    while first > 0 and (first == len(session_history.blocks) or session_history.blocks[first - 1].tokens <= room):
         first -= 1
-        room -= known.blocks[first].tokens
-    part = SessionHistory(known.reset_seq, known.last_seq)
-    for number, block in enumerate(known.blocks):
+        room -= session_history.blocks[first].tokens
+    part = SessionHistory(session_history.reset_seq, session_history.last_seq)
+    for number, block in enumerate(session_history.blocks):
         if number >= first:
             part.append(block)
     return part
 
 
-def _window(known: SessionHistory, in_scope: int, *, tokens: int) -> HistoryWindow:
-    if len(known.blocks) == 1 and known.tokens > tokens:
-        short = SessionHistory(known.reset_seq, known.last_seq)
-        short.append(_shortened(known.blocks[0], tokens))
-        known = short
-    blocks = known.blocks
+def _window(session_history: SessionHistory, in_scope: int, *, tokens: int) -> HistoryWindow:
+    if len(session_history.blocks) == 1 and session_history.tokens > tokens:
+        short = SessionHistory(session_history.reset_seq, session_history.last_seq)
+        short.append(_shortened(session_history.blocks[0], tokens))
+        session_history = short
+    blocks = session_history.blocks
     return HistoryWindow(
-        messages=tuple(known.messages),
+        messages=tuple(session_history.messages),
         first_seq=blocks[0].stored[0].tape_seq if blocks else None,
         last_seq=blocks[-1].stored[-1].tape_seq if blocks else None,
-        count=known.count,
-        dropped=in_scope - known.count,
-        tokens=known.tokens,
-        max_tokens=known.max_tokens,
-        labels=labels.join(*known.labels),
-        pictured=known.pictured > 0,
+        count=session_history.count,
+        dropped=in_scope - session_history.count,
+        tokens=session_history.tokens,
+        max_tokens=session_history.max_tokens,
+        labels=labels.join(*session_history.labels),
+        pictured=session_history.pictured > 0,
     )
 
 
@@ -264,32 +264,32 @@ def _shortened(block: _RunMessages, tokens: int) -> _RunMessages:
     The person's messages in the run are always kept, and so is the last step: a model that does not see the results of
     its calls makes them again. Of the attached history, the latest part that fits is kept.
     """
-    asked = [item for item in block.stored if _is_input(item)]
+    requested_messages = [item for item in block.stored if _is_input(item)]
     # A caller may attach everything, with results of client tools at the end: then those are what is answered.
-    chosen = asked or [item for item in block.stored if item.message.role is Role.USER][-1:]
+    chosen = requested_messages or [item for item in block.stored if item.message.role is Role.USER][-1:]
     room = tokens - sum(item.tokens for item in chosen)
     for number, step in enumerate(reversed(_steps(block.stored))):
         room -= sum(item.tokens for item in step)
-        if room < 0 and (number > 0 or (asked and step[0].message.attached)):
+        if room < 0 and (number > 0 or (requested_messages and step[0].message.attached)):
             break
         chosen = [*chosen, *step]
     ordered = [item for _, item in sorted({item.tape_seq: item for item in chosen}.items())]
-    said = (place for place, item in enumerate(ordered) if item.message.role is Role.USER)
-    shown = ordered[next(said, 0) :]
-    return _block(block.run_id, shown, _max_tokens(shown))
+    text = (index for index, item in enumerate(ordered) if item.message.role is Role.USER)
+    displayed_messages = ordered[next(text, 0) :]
+    return _block(block.run_id, displayed_messages, _max_tokens(displayed_messages))
 
 
 def _is_input(item: StoredMessage) -> bool:
     return item.message.role is Role.USER and not item.message.attached
 
 
-def _steps(kept: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
+def _steps(stored_messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
     """Return the steps of the model: each time its message, and the results of the calls in it.
 
     A message of the attached history is a step by itself.
     """
     steps: list[list[StoredMessage]] = []
-    for item in kept:
+    for item in stored_messages:
         if item.message.role is Role.ASSISTANT or (item.message.role is Role.USER and item.message.attached):
             steps.append([item])
         elif item.message.role is Role.TOOL and steps:
@@ -297,24 +297,26 @@ def _steps(kept: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
     return steps
 
 
-def _from_an_input(conn: Connection, session_id: SessionId, kept: list[StoredMessage]) -> list[StoredMessage]:
+def _from_an_input(
+    conn: Connection, session_id: SessionId, stored_messages: list[StoredMessage]
+) -> list[StoredMessage]:
     """Begin with a message of a person: a history that is cut within a turn does not make sense to the model.
 
     If the cut is within the last run, the person's message before it is fetched, and the message whose results come
     first.
     """
-    if kept and kept[0].run_id == kept[-1].run_id:
+    if stored_messages and stored_messages[0].run_id == stored_messages[-1].run_id:
         earlier: list[StoredMessage] = []
-        torn = kept[0].message.role is Role.TOOL
-        for item in _before(conn, session_id, kept[0]):
-            if item.run_id != kept[0].run_id and not torn:
+        torn = stored_messages[0].message.role is Role.TOOL
+        for item in _before(conn, session_id, stored_messages[0]):
+            if item.run_id != stored_messages[0].run_id and not torn:
                 break
             if torn or item.message.role is Role.USER:
                 earlier.append(item)
                 torn = torn and item.message.role is not Role.ASSISTANT
-        return [*earlier[::-1], *kept]
-    inputs = (place for place, item in enumerate(kept) if item.message.role is Role.USER)
-    return kept[next(inputs, 0) :]
+        return [*earlier[::-1], *stored_messages]
+    inputs = (index for index, item in enumerate(stored_messages) if item.message.role is Role.USER)
+    return stored_messages[next(inputs, 0) :]
 
 
 def _before(conn: Connection, session_id: SessionId, first: StoredMessage) -> Iterator[StoredMessage]:
@@ -325,11 +327,11 @@ def _before(conn: Connection, session_id: SessionId, first: StoredMessage) -> It
         before = page[-1].tape_seq
 
 
-def _paired(kept: list[StoredMessage]) -> tuple[Message, ...]:
+def _paired(stored_messages: list[StoredMessage]) -> tuple[Message, ...]:
     """Put results after the calls they answer, in the order of the calls; a call without one gets a placeholder."""
-    results = {item.message.call_id: item.message for item in kept if item.message.role is Role.TOOL}
+    results = {item.message.call_id: item.message for item in stored_messages if item.message.role is Role.TOOL}
     paired: list[Message] = []
-    for item in kept:
+    for item in stored_messages:
         message = item.message
         if message.role is Role.TOOL:
             continue

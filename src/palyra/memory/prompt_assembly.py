@@ -65,10 +65,10 @@ class _Prefetch:
     """The cached position in the conversation at that time."""
     max_tokens: int
 
-    def holds(self, state: RunState, position: tuple[int, int] | None, *, most: int) -> bool:
+    def holds(self, state: RunState, position: tuple[int, int] | None, *, maximum: int) -> bool:
         """Return whether it is still complete: there are no newer messages, and the cache is the same."""
         unchanged = self.fresh.complete or self.position == position
-        return unchanged and self.max_tokens == most and state.turns == 0 and state.inputs == 1
+        return unchanged and self.max_tokens == maximum and state.turns == 0 and state.inputs == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +97,18 @@ class PromptAssembler:
 
         The result is not used before `look` has checked that it is current; if the commit fails, it is never used.
         """
-        most = self._widest_tokens
-        if not most:
+        maximum = self._widest_tokens
+        if not maximum:
             return
-        position = self._history.position(state.session_id, most=most)
+        position = self._history.position(state.session_id, maximum=maximum)
         try:
-            fresh = read_new(conn, state.session_id, position=position, tokens=most)
+            fresh = read_new(conn, state.session_id, position=position, tokens=maximum)
         except (msgspec.DecodeError, ValueError):
             # A damaged row must not block a message; the turn that needs it finds the damage too, and reports it.
             return
         while len(self._glances) >= MAX_PREFETCHES:
             self._glances.pop(next(iter(self._glances)), None)
-        self._glances[state.run_id] = _Prefetch(agent, fresh, position, most)
+        self._glances[state.run_id] = _Prefetch(agent, fresh, position, maximum)
 
     async def read(self, state: RunState, *, widest_tokens: int) -> PromptSources | None:
         """Read the run's agent and the messages since the last call; None if the agent does not exist.
@@ -116,11 +116,11 @@ class PromptAssembler:
         Reads as much as fits into the largest window among the possible models.
         """
         self._widest_tokens = widest_tokens
-        position = self._history.position(state.session_id, most=widest_tokens)
+        position = self._history.position(state.session_id, maximum=widest_tokens)
         glance = self._glances.pop(state.run_id, None)
-        if glance is not None and glance.holds(state, position, most=widest_tokens):
+        if glance is not None and glance.holds(state, position, maximum=widest_tokens):
             return PromptSources(
-                glance.agent, self._history.take_in(state.session_id, glance.fresh, most=widest_tokens)
+                glance.agent, self._history.take_in(state.session_id, glance.fresh, maximum=widest_tokens)
             )
 
         def query(conn: Connection) -> tuple[Agent, NewMessages] | None:
@@ -128,11 +128,11 @@ class PromptAssembler:
             fresh = read_new(conn, state.session_id, position=position, tokens=widest_tokens)
             return (agent, fresh) if agent is not None else None
 
-        found = await self._engine.read(query)
-        if found is None:
+        result = await self._engine.read(query)
+        if result is None:
             return None
-        agent, fresh = found
-        return PromptSources(agent, self._history.take_in(state.session_id, fresh, most=widest_tokens))
+        agent, fresh = result
+        return PromptSources(agent, self._history.take_in(state.session_id, fresh, maximum=widest_tokens))
 
     def min_tokens(self, state: RunState, seen: PromptSources, tools: tuple[ToolSpec, ...]) -> int:
         """Return the minimum tokens of the next prompt: everything before the conversation, and its last message."""
@@ -161,10 +161,10 @@ class PromptAssembler:
 
     def _fixed_part(self, system: str, tools: tuple[ToolSpec, ...]) -> _PromptPrefix:
         """Measure the part before the conversation; it rarely changes from one turn to the next."""
-        known = self._fixed.get(system)
+        prompt_prefix = self._fixed.get(system)
         # The same tools come as the same object; comparing their contents would take as long as measuring.
-        if known is not None and known.tools is tools:
-            return known
+        if prompt_prefix is not None and prompt_prefix.tools is tools:
+            return prompt_prefix
         if len(self._fixed) >= SYSTEMS_KNOWN:
             self._fixed.clear()
         text = system + _encode.encode(tools).decode()
@@ -181,8 +181,8 @@ def _schema_tokens(state: RunState) -> int:
 
 
 def _system(agent: Agent, state: RunState) -> str:
-    brief = state.options
-    parts = [brief.system] if brief.plain else [agent.instructions, RULES, brief.system]
+    options = state.options
+    parts = [options.system] if options.plain else [agent.instructions, RULES, options.system]
     if state.limit is not None:
         parts.append(LAST_TURN.format(limit=state.limit.value.replace("_", " ")))
     return "\n\n".join(part for part in parts if part)

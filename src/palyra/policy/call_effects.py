@@ -64,15 +64,15 @@ def _kind(arguments: JsonObject, commands: list[str], urls: list[str], hosts: li
         # All arguments count: how a server builds a command line from them is not known.
         kind = "exact command" if of_command(commands[0]) is not Risk.CRITICAL else ""
     elif hosts:
-        places = {_origin(url) for url in urls} or {hosts[0]}
-        kind = f"host:{places.pop()}" if len(places) == 1 else ""
+        paths = {_origin(url) for url in urls} or {hosts[0]}
+        kind = f"host:{paths.pop()}" if len(paths) == 1 else ""
     else:
         return ""
     rest = {name: part for name, part in arguments.items() if commands or _is_informative(part)}
-    said = msgspec.json.encode(rest, order="sorted").decode() if rest else ""
-    if len(said) > _MAX_REST_CHARS:
+    text = msgspec.json.encode(rest, order="sorted").decode() if rest else ""
+    if len(text) > _MAX_REST_CHARS:
         return ""
-    return f"{kind} with {said}" if kind and said else kind
+    return f"{kind} with {text}" if kind and text else kind
 
 
 def _is_informative(value: object) -> bool:

@@ -52,9 +52,9 @@ def schema_text() -> str:
 
 def find_problems(policies: Sequence[Policy]) -> list[PolicyProblem]:
     """Return every problem of the policies, in their syntax and against the schema."""
-    found = [problem for policy in policies if (problem := _syntax(policy)) is not None]
+    policy_problems = [problem for policy in policies if (problem := _syntax(policy)) is not None]
     # The schema can only check texts that parse.
-    return found or _against_schema(policies)
+    return policy_problems or _against_schema(policies)
 
 
 class CedarEngine:
@@ -75,7 +75,7 @@ class CedarEngine:
         """Return the decisions about running without approval, and about running with one."""
         try:
             context = msgspec.json.encode(request.context).decode()
-            asked = [
+            requests = [
                 {
                     "principal": request.principal,
                     "action": _action(name),
@@ -86,12 +86,12 @@ class CedarEngine:
             ]
             # The context is our own and matches the schema, which a test proves. Checking it each time would double the
             # cost; and a mismatch makes policies fail, which denies.
-            given = self._ask(asked, self._policies, self._known(request.entities))
+            value = self._ask(requests, self._policies, self._known(request.entities))
         except ValueError as error:
             # Entities that the schema does not know, or text that is not valid Unicode.
             failed = CedarAnswer(False, (), (str(error),))
             return failed, failed
-        run, ask = (self._answer(result) for result in given)
+        run, ask = (self._answer(result) for result in value)
         return run, ask
 
     def _answer(self, result: "cedarpy.AuthzResult") -> CedarAnswer:
@@ -110,7 +110,7 @@ def _action(name: str) -> dict[str, str]:
 
 
 def _syntax(policy: Policy) -> PolicyProblem | None:
-    if (deep := too_deep(policy.text, most=_MAX_DEPTH)) is not None:
+    if (deep := too_deep(policy.text, maximum=_MAX_DEPTH)) is not None:
         # The engine does not reject it: it crashes the whole process.
         what = f"The policy cannot be parsed: it has more than {_MAX_DEPTH} nested brackets."
         return policy.problem(what, "Split it into several policies.", offset=deep)
@@ -144,16 +144,16 @@ def _against_schema(policies: Sequence[Policy]) -> list[PolicyProblem]:
     import cedarpy
 
     result = cedarpy.validate_policies("\n".join(policy.text for policy in policies), schema_text())
-    found: dict[PolicyProblem, None] = {}
+    values: dict[PolicyProblem, None] = {}
     for error in result.errors:
         number = error.policy_id.removeprefix("policy")
         policy = policies[int(number)] if number.isdigit() else policies[0]
-        said = _NUMBERED.sub("", error.error)
+        text = _NUMBERED.sub("", error.error)
         # The two actions have the same context, so each problem in it is found twice.
-        said = said.replace(' for Action::"ask"', "").replace(' for Action::"run"', "")
-        if said.startswith(_FOLLOWS) and any(problem.file == policy.file for problem in found):
+        text = text.replace(' for Action::"ask"', "").replace(' for Action::"run"', "")
+        if text.startswith(_FOLLOWS) and any(problem.file == policy.file for problem in values):
             continue
-        what = f"The policy does not match the schema: {said}."
+        what = f"The policy does not match the schema: {text}."
         remedy = "`palyra policy show --schema` prints what policies can refer to."
-        found[policy.problem(what, remedy, offset=locate(policy.text, said, parse=_parse))] = None
-    return list(found)
+        values[policy.problem(what, remedy, offset=locate(policy.text, text, parse=_parse))] = None
+    return list(values)

@@ -83,16 +83,16 @@ def position(text: str, offset: int) -> tuple[int, int]:
 
 def split(text: str, file: str) -> list[Policy]:
     """Return the policies of a text, in order. Text after the last semicolon counts as one too."""
-    found: list[Policy] = []
+    policies: list[Policy] = []
     tokens: list[PolicyToken] = []
     for token in tokenise(text):
         tokens.append(token)
         if token.text == ";":
-            found.append(_policy(text, tokens, file))
+            policies.append(_policy(text, tokens, file))
             tokens = []
     if tokens:
-        found.append(_policy(text, tokens, file))
-    return found
+        policies.append(_policy(text, tokens, file))
+    return policies
 
 
 def tokenise(text: str) -> Iterator[PolicyToken]:
@@ -124,15 +124,15 @@ def locate(text: str, message: str, *, parse: Callable[[str], str]) -> int:
     names = [next(filter(None, groups)) for groups in _NAMED.findall(message)]
     if message.startswith("unexpected token") and names:
         return _unexpected(text, [token for token in tokens if token.text == names[0]], message, parse)
-    return next((place for name in names if (place := _find(text, tokens, name)) is not None), tokens[0].start)
+    return next((index for name in names if (index := _find(text, tokens, name)) is not None), tokens[0].start)
 
 
-def too_deep(text: str, *, most: int) -> int | None:
+def too_deep(text: str, *, maximum: int) -> int | None:
     """Return the offset where the brackets are nested deeper than allowed, None if they never are."""
     depth = 0
     for token in tokenise(text):
         depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
-        if depth > most:
+        if depth > maximum:
             return token.start
     return None
 
@@ -170,12 +170,12 @@ def _unexpected(text: str, tokens: list[PolicyToken], message: str, parse: Calla
     If a token before the error, or the token itself, is replaced by an invalid one, the engine reports that one; after
     the error it does not. So the last token whose replacement changes the report is the one.
     """
-    place = tokens[0].start if tokens else 0
+    index = tokens[0].start if tokens else 0
     for token in tokens:
         if parse(text[: token.start] + _MISFIT + text[token.start + len(token.text) :]) == message:
             break
-        place = token.start
-    return place
+        index = token.start
+    return index
 
 
 def _find(text: str, tokens: list[PolicyToken], name: str) -> int | None:
@@ -194,14 +194,14 @@ def _policy(text: str, tokens: list[PolicyToken], file: str) -> Policy:
 def _annotations(tokens: list[PolicyToken]) -> tuple[dict[str, str], int]:
     """Return the annotations before the policy, `@name("text")` or `@name`, and where the policy itself begins."""
     notes: dict[str, str] = {}
-    place = 0
-    while place + 4 < len(tokens) and tokens[place].text == "@":
-        if tokens[place + 2].text != "(":
+    index = 0
+    while index + 4 < len(tokens) and tokens[index].text == "@":
+        if tokens[index + 2].text != "(":
             # An annotation without a text is meaningful by its name alone.
-            place += 2
+            index += 2
             continue
-        literal = tokens[place + 3].text
+        literal = tokens[index + 3].text
         if literal.startswith('"'):
-            notes.setdefault(tokens[place + 1].text, unquote(literal))
-        place += 5
-    return notes, place
+            notes.setdefault(tokens[index + 1].text, unquote(literal))
+        index += 5
+    return notes, index

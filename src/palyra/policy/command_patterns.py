@@ -90,8 +90,8 @@ def _word_fits(word: str, argument: str) -> bool:
         return False
     at = len(first)
     for part in parts[:-1]:
-        found = argument.find(part, at)
-        if found < 0:
+        count = argument.find(part, at)
+        if count < 0:
             return False
-        at = found + len(part)
+        at = count + len(part)
     return argument.endswith(parts[-1]) and len(argument) - len(parts[-1]) >= at

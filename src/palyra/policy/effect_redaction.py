@@ -69,9 +69,9 @@ def _contains_secret(arguments: JsonObject) -> bool:
 
 def _marks(arguments: JsonObject) -> list[str]:
     """Return the lines that point at possible secrets."""
-    found = list(_secret_locations(arguments, ""))
-    marks = [LOOKS_SECRET + mark for mark in found[:MAX_MARKS]]
-    return [*marks, f"{LOOKS_SECRET}{len(found) - MAX_MARKS} more"] if len(found) > MAX_MARKS else marks
+    matches = list(_secret_locations(arguments, ""))
+    marks = [LOOKS_SECRET + mark for mark in matches[:MAX_MARKS]]
+    return [*marks, f"{LOOKS_SECRET}{len(matches) - MAX_MARKS} more"] if len(matches) > MAX_MARKS else marks
 
 
 def _secret_locations(value: object, name: str) -> Iterator[str]:

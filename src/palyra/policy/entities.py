@@ -66,16 +66,16 @@ def cedar_request(query: PolicyQuery, *, label: str, channel: str, granted: bool
 
 def folders_above(path: str) -> list[str]:
     """Return the path itself and every folder above it. A path that is not absolute has none."""
-    found = []
+    result = []
     rest = posixpath.normpath(path)
     if rest.startswith("//"):
         rest = rest[1:]
     while rest.startswith("/"):
-        found.append(rest)
+        result.append(rest)
         if rest == "/":
             break
         rest = rest[: rest.rindex("/")] or "/"
-    return found
+    return result
 
 
 def domains_above(host: str) -> list[str]:
@@ -84,7 +84,7 @@ def domains_above(host: str) -> list[str]:
     if not name or ":" in name or name.replace(".", "").isdigit():
         return [name]
     parts = name.split(".")
-    return [".".join(parts[place:]) for place in range(len(parts))]
+    return [".".join(parts[index:]) for index in range(len(parts))]
 
 
 def spellings(host: str) -> list[str]:

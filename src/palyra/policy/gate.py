@@ -96,8 +96,8 @@ class Gate:
         """Return the reason that the policies give; for one without a reason, its name."""
         if not answer.policies:
             return otherwise
-        given = [self._reasons[name] or f"Policy {name} applies." for name in answer.policies]
-        return " ".join(_once(tuple(given)))
+        names = [self._reasons[name] or f"Policy {name} applies." for name in answer.policies]
+        return " ".join(_once(tuple(names)))
 
     def _failed(self, question: PolicyQuery, run: CedarAnswer, ask: CedarAnswer) -> Judgement:
         erred = _once(run.erred + ask.erred)

@@ -53,8 +53,8 @@ def user_files(home: Home) -> tuple[Path, ...]:
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
-        said = f"The folder cannot be read: {error.strerror}."
-        raise PolicyInvalid([PolicyProblem(str(home.policy), 1, 1, said, "Make it readable.")]) from error
+        text = f"The folder cannot be read: {error.strerror}."
+        raise PolicyInvalid([PolicyProblem(str(home.policy), 1, 1, text, "Make it readable.")]) from error
     paths = (home.policy / name for name in names if name.endswith(".cedar"))
     return tuple(path for path in paths if not os.path.isdir(path))
 
@@ -111,15 +111,15 @@ def combine(own: Iterable[Policy]) -> Policies:
 
 def _without_id(policies: Iterable[Policy]) -> list[PolicyProblem]:
     """Find policies that cannot be identified."""
-    found: list[PolicyProblem] = []
+    policy_problems: list[PolicyProblem] = []
     first: dict[str, Policy] = {}
     for policy in policies:
         if not policy.id:
             what, remedy = "The policy has no name.", 'Write @id("some-name") before it.'
-            found.append(policy.problem(what, remedy))
+            policy_problems.append(policy.problem(what, remedy))
         elif policy.id in first:
             other = first[policy.id]
             what = f"The policy {policy.id!r} already exists, at {other.file}:{other.line}:{other.column}."
-            found.append(policy.problem(what, "Give one of them another @id."))
+            policy_problems.append(policy.problem(what, "Give one of them another @id."))
         first.setdefault(policy.id, policy)
-    return found
+    return policy_problems

@@ -171,8 +171,8 @@ def _of_chmod(rest: Words) -> Risk:
 
 
 def _of_git(rest: Words) -> Risk:
-    place = _subcommand_of_git(rest)
-    before, name, after = rest[:place], rest[place : place + 1], rest[place + 1 :]
+    index = _subcommand_of_git(rest)
+    before, name, after = rest[:index], rest[index : index + 1], rest[index + 1 :]
     if any(word.startswith(("-c", "--exec-path", "--config-env")) for word in before):
         return Risk.HIGH
     if name and name[0] in _GIT_HIGH:
@@ -192,10 +192,10 @@ def _of_git(rest: Words) -> Risk:
 
 def _subcommand_of_git(rest: Words) -> int:
     """Return the index of the subcommand, after options and their values."""
-    place = 0
-    while place < len(rest) and rest[place][:1] == "-":
-        place += 2 if rest[place] in ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env") else 1
-    return place
+    index = 0
+    while index < len(rest) and rest[index][:1] == "-":
+        index += 2 if rest[index] in ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env") else 1
+    return index
 
 
 def _is_forced(after: Words) -> bool:
@@ -240,7 +240,7 @@ _SPECIAL: dict[str, Callable[[Words], Risk]] = {
 
 def _pipes_the_net_into_a_shell(line: CommandLine) -> bool:
     names = [base(words) for words in line.commands]
-    fetched = next((place for place, name in enumerate(names) if name in _FETCHERS), None)
+    fetched = next((index for index, name in enumerate(names) if name in _FETCHERS), None)
     if fetched is None:
         return False
     substituted = "<(" in line.text or "$(" in line.text or "`" in line.text

@@ -74,12 +74,12 @@ def parse_command_line(text: str) -> CommandLine:
 
 def any_prefix(line: CommandLine) -> set[str]:
     """Return the first words of every command that might be run: `git`, `git push`, `git push origin`."""
-    found: set[str] = set()
+    matches: set[str] = set()
     for words in dict.fromkeys((*line.commands, *line.launched)):
-        found.update(_prefixes(words))
+        matches.update(_prefixes(words))
         if (name := program(words)) not in words[:1]:
-            found.update(_prefixes((name, *words[1:])))
-    return found
+            matches.update(_prefixes((name, *words[1:])))
+    return matches
 
 
 def simple(text: str) -> Words | None:
@@ -117,21 +117,21 @@ def _prefixes(words: Words) -> Iterator[str]:
 # Cached, since the same text is parsed for the risk, for the class and for the policies; and a line may repeat it.
 @lru_cache(maxsize=256)
 def _read(text: str, depth: int) -> CommandLine:
-    found = lex(text[:_MAX_LINE_CHARS])
-    written = _CommandText(found)
+    lexed_line = lex(text[:_MAX_LINE_CHARS])
+    written = _CommandText(lexed_line)
     commands = written.commands
     begun = (*commands, *written.behind)
     inner = written.behind + [
         one for words in begun for start in (words, *_launched(words)) for one in _nested_commands(start, depth)
     ]
-    for script in (*found.scripts, *found.bodies, *written.given):
+    for script in (*lexed_line.scripts, *lexed_line.bodies, *written.given):
         if depth < _MAX_NESTED_COMMANDS:
             inner += _commands_of(script, depth + 1)
-    whole = found.is_complete and len(text) <= _MAX_LINE_CHARS
-    if not whole or any("<<" in script for script in found.scripts):
+    complete = lexed_line.is_complete and len(text) <= _MAX_LINE_CHARS
+    if not complete or any("<<" in script for script in lexed_line.scripts):
         # Where the end of a quote is uncertain, quoted text counts as commands too.
         inner += _raw(text[:_MAX_LINE_CHARS])
-    plain = whole and written.is_plain and not inner and not any(sign in text for sign in ("$", "`", "\\\n"))
+    plain = complete and written.is_plain and not inner and not any(sign in text for sign in ("$", "`", "\\\n"))
     return CommandLine(
         text=text,
         commands=tuple(dict.fromkeys((*commands, *inner))) if inner else tuple(commands),
@@ -142,14 +142,14 @@ def _read(text: str, depth: int) -> CommandLine:
         assigned=tuple(written.assigned),
         is_plain=plain and bool(commands),
         is_named=written.is_named,
-        is_complete=whole,
+        is_complete=complete,
     )
 
 
 class _CommandText:
     """The commands of a line as they are written, and what is around them."""
 
-    def __init__(self, found: LexedLine) -> None:
+    def __init__(self, lexed_line: LexedLine) -> None:
         self.commands: list[Words] = []
         self.separators: list[str] = []
         self.targets: list[str] = []
@@ -165,7 +165,7 @@ class _CommandText:
         self._vague = 0
         """The number of words so far, if none of them is certain."""
         redirection = ""
-        for part in found.parts:
+        for part in lexed_line.parts:
             if part.is_sign:
                 redirection = self._sign(part.text)
             elif redirection:
@@ -234,13 +234,13 @@ def _nested_commands(words: Words, depth: int) -> Iterator[Words]:
     if name == "eval":
         yield from _commands_of(" ".join(words[1:]), depth + 1)
     elif name in _SHELLS:
-        for place, word in enumerate(words[1:], start=1):
+        for index, word in enumerate(words[1:], start=1):
             if re.match(r"-[A-Za-z]*c", word):
-                script = next((one for one in words[place + 1 :] if one[:1] not in ("-", "+")), "")
+                script = next((one for one in words[index + 1 :] if one[:1] not in ("-", "+")), "")
                 yield from _commands_of(script, depth + 1)
                 return
     elif name == "find":
-        for start in (place + 1 for place, word in enumerate(words[:-1]) if word in _RUNNING):
+        for start in (index + 1 for index, word in enumerate(words[:-1]) if word in _RUNNING):
             run = words[start : start + _MAX_WORDS]
             yield run
             if program(run) != name:

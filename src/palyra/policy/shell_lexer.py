@@ -86,29 +86,29 @@ class _Lexer:
 
     def _word(self) -> None:
         start = self._at
-        said: list[str] = []
+        texts: list[str] = []
         certain = True
         while self._at < len(self._text) and self._text[self._at] not in " \t\n;&|()":
             char = self._text[self._at]
             if char in "<>":
                 if self._text[self._at : self._at + 2] not in ("<(", ">("):
                     break
-                said.append(self._substituted())
+                texts.append(self._substituted())
                 certain = False
             elif match := _ORDINARY.match(self._text, self._at):
-                said.append(match[0])
+                texts.append(match[0])
                 self._at = match.end()
             else:
                 piece, fixed = self._quoted(char)
-                said.append(piece)
+                texts.append(piece)
                 certain = certain and fixed
-        whole = "".join(said)
-        certain = certain and not _GROWS.search(whole)
+        full_text = "".join(texts)
+        certain = certain and not _GROWS.search(full_text)
         is_number = self._text[start : self._at].isdigit() and self._text[self._at : self._at + 1] in ("<", ">")
         # A number right before a redirection belongs to it; and a continued line may have been empty.
-        if not is_number and (whole or self._text[start : self._at] != "\\\n"):
+        if not is_number and (full_text or self._text[start : self._at] != "\\\n"):
             assigns = _ASSIGNS.match(self._text, start, self._at) is not None
-            self._cut.parts.append(LexedPart(whole, is_certain=certain, assigns=assigns))
+            self._cut.parts.append(LexedPart(full_text, is_certain=certain, assigns=assigns))
 
     def _quoted(self, char: str) -> tuple[str, bool]:
         """Return the text at a quoting character, and whether it is certain."""
@@ -128,9 +128,9 @@ class _Lexer:
     def _until(self, sign: str) -> str:
         end = self._text.find(sign, self._at + 1)
         self._cut.is_complete = self._cut.is_complete and end >= 0
-        found = self._text[self._at + 1 : end if end >= 0 else len(self._text)]
+        match = self._text[self._at + 1 : end if end >= 0 else len(self._text)]
         self._at = end + 1 if end >= 0 else len(self._text)
-        return found
+        return match
 
     def scripts(self) -> list[str]:
         """Return the commands within a text in which the shell only expands substitutions."""
@@ -140,25 +140,25 @@ class _Lexer:
 
     def _double(self) -> tuple[str, bool]:
         """Return the text up to the next double quote."""
-        said: list[str] = []
+        texts: list[str] = []
         certain = True
         while self._at < len(self._text):
             char = self._text[self._at]
             if char == '"':
                 self._at += 1
-                return "".join(said), certain
+                return "".join(texts), certain
             if match := _IN_DOUBLE.match(self._text, self._at):
-                said.append(match[0])
+                texts.append(match[0])
                 self._at = match.end()
             elif char == "\\":
                 escaped = self._text[self._at + 1 : self._at + 2]
-                said.append("" if escaped == "\n" else escaped if escaped in '$`"\\' else char + escaped)
+                texts.append("" if escaped == "\n" else escaped if escaped in '$`"\\' else char + escaped)
                 self._at += 2
             else:
                 certain = False
-                said.append(self._backquoted() if char == "`" else self._dollar(in_double=True))
+                texts.append(self._backquoted() if char == "`" else self._dollar(in_double=True))
         self._cut.is_complete = False
-        return "".join(said), certain
+        return "".join(texts), certain
 
     def _dollar(self, *, in_double: bool) -> str:
         following = self._text[self._at + 1 : self._at + 2]
@@ -169,9 +169,9 @@ class _Lexer:
         self._at += 1
         if following == "'" and not in_double:
             end = self._close(self._at + 1, "'", escapes=True)
-            said = self._text[self._at + 1 : end]
+            text = self._text[self._at + 1 : end]
             self._at = end + 1
-            return _ESCAPE.sub(_escaped, said)
+            return _ESCAPE.sub(_escaped, text)
         if following == '"' and not in_double:
             self._at += 1
             return self._double()[0]

@@ -88,20 +88,24 @@ def judge_hypothetical(
     manifest: CapabilityManifest | None = None,
 ) -> Judgement:
     """Judge a hypothetical call; `effect` is the effect that the tool itself describes."""
-    found = redact_effect(effect or effect_of_call(spec, call.arguments), call.arguments)
-    said = {name: getattr(call, name) for name in ("risk", "paths", "hosts", "credentials", "command", "access")}
-    found = msgspec.structs.replace(found, **{name: value for name, value in said.items() if value is not None})
-    if found.command and found.access is None:
-        found = msgspec.structs.replace(found, access=FolderAccess.WRITE)
+    matching_effect = redact_effect(effect or effect_of_call(spec, call.arguments), call.arguments)
+    document = {name: getattr(call, name) for name in ("risk", "paths", "hosts", "credentials", "command", "access")}
+    matching_effect = msgspec.structs.replace(
+        matching_effect, **{name: value for name, value in document.items() if value is not None}
+    )
+    if matching_effect.command and matching_effect.access is None:
+        matching_effect = msgspec.structs.replace(matching_effect, access=FolderAccess.WRITE)
     if call.command is not None and call.risk is None:
-        lowest = risk.highest([risk.of_command(call.command)], at_least=found.risk)
-        found = msgspec.structs.replace(found, risk=Risk.LOW if found.access is FolderAccess.READ else lowest)
+        lowest = risk.highest([risk.of_command(call.command)], at_least=matching_effect.risk)
+        matching_effect = msgspec.structs.replace(
+            matching_effect, risk=Risk.LOW if matching_effect.access is FolderAccess.READ else lowest
+        )
     question = PolicyQuery(
         principal=PrincipalId(call.principal),
         agent_id=AgentId(call.agent),
         session_id=SessionId(HYPOTHETICAL),
         tool=spec,
-        effect=found,
+        effect=matching_effect,
         labels=(call.label,),
         channels=(call.channel,),
         has_channel=call.has_channel,

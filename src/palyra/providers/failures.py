@@ -61,7 +61,7 @@ _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+
 def failure(
     target: ModelTarget,
     kind: FailureKind,
-    said: str = "",
+    text: str = "",
     *,
     why: str = "",
     instead: str = "",
@@ -75,10 +75,10 @@ def failure(
     `instead` replaces the sentence of the kind; it may name `{provider}` and `{model}`.
     """
     what, _, remedy = (instead or _TELLS[kind]).partition(": ")
-    shown = quoted(said)
+    displayed = quoted(text)
     # An error message often contains the refused key.
-    if shown and kind is not FailureKind.AUTH:
-        reason = f" (it says: {shown})"
+    if displayed and kind is not FailureKind.AUTH:
+        reason = f" (it says: {displayed})"
     else:
         reason = f" ({why})" if why else ""
     what, remedy = (
@@ -96,25 +96,25 @@ def failure(
     )
 
 
-def quoted(said: str) -> str:
+def quoted(text: str) -> str:
     """Return a server's message as it may be shown: one line, without control characters, truncated."""
     # A body may be large: text far beyond the limit is not processed.
-    words = redact(said if len(said) <= 20 * SHOWN_CHARS else said[: 20 * SHOWN_CHARS] + "…")
+    words = redact(text if len(text) <= 20 * SHOWN_CHARS else text[: 20 * SHOWN_CHARS] + "…")
     line = " ".join("".join(char if char.isprintable() else " " for char in words).split()).rstrip(".")
     return line if len(line) <= SHOWN_CHARS else line[:SHOWN_CHARS] + "…"
 
 
 def kind_of(status: int, *words: str) -> FailureKind:
     """Return the kind of a status and the texts of the error: its code, type and message, as far as there are any."""
-    said = " ".join(word for word in words if word)
-    if status in (400, 413, 422, 500, 200) and _TOO_LONG.search(said):
+    text = " ".join(word for word in words if word)
+    if status in (400, 413, 422, 500, 200) and _TOO_LONG.search(text):
         return FailureKind.CONTEXT_TOO_LONG
-    if status in (200, 400, 403, 451) and _FORBIDDEN.search(said):
+    if status in (200, 400, 403, 451) and _FORBIDDEN.search(text):
         return FailureKind.CONTENT_POLICY
-    if status == 402 or (status in (200, 403, 429) and _NO_CREDIT.search(said)):
+    if status == 402 or (status in (200, 403, 429) and _NO_CREDIT.search(text)):
         return FailureKind.QUOTA
     # Some report a wrong key as a wrong request.
-    if status == 400 and _BAD_KEY.search(said):
+    if status == 400 and _BAD_KEY.search(text):
         return FailureKind.AUTH
     match status:
         case 401 | 407:
@@ -173,10 +173,10 @@ def _seconds_or_date(text: str, now: str) -> timedelta:
 
 def _date(text: str) -> datetime | None:
     try:
-        found = parsedate_to_datetime(text[:64]) if text else None
+        moment = parsedate_to_datetime(text[:64]) if text else None
     except (ValueError, TypeError, OverflowError):
         return None
-    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 def _reset(headers: Mapping[str, str]) -> timedelta:
@@ -192,10 +192,10 @@ def _reset(headers: Mapping[str, str]) -> timedelta:
 
 def _duration(text: str) -> timedelta:
     """Parse `1h2m3.5s` or `20ms`."""
-    found = _DURATION.fullmatch(text) if 0 < len(text) <= 40 else None
-    if found is None:
+    match = _DURATION.fullmatch(text) if 0 < len(text) <= 40 else None
+    if match is None:
         return timedelta(0)
-    hours, minutes, seconds, milliseconds = (float(part or 0) for part in found.groups())
+    hours, minutes, seconds, milliseconds = (float(part or 0) for part in match.groups())
     try:
         return timedelta(hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
     except OverflowError:
@@ -205,18 +205,18 @@ def _duration(text: str) -> timedelta:
 def refusal(status: int, headers: Mapping[str, str], body: bytes, target: ModelTarget) -> ProviderFailed:
     """Return the failure for an answer that is not a stream, from its status and the usual error object."""
     wait, refused = retry_after(headers), status >= 400
-    found = error_in(body)
-    if found is None:
+    result = error_in(body)
+    if result is None:
         is_page = body.lstrip()[:1] == b"<" or "html" in headers.get("content-type", "").lower()
         # HTML comes from a proxy, a portal or a wrong path: then the status is not about the model.
         kind = FailureKind.MALFORMED if is_page and status in (400, 404, 405) else kind_of(status)
         why = f"it sent {'a web page' if is_page else 'a response without events'}, status {status}"
         return failure(target, kind, why=why, instead=_by_status(status, kind), retry_after=wait, refused=refused)
-    message, code = found
+    message, code = result
     kind = kind_of(status, code, message) if refused else kind_of_error(message, code)
     instead = refusal_text(status, kind)
-    said = message or code or f"status {status}"
-    return failure(target, kind, said, instead=instead, retry_after=wait, refused=refused)
+    text = message or code or f"status {status}"
+    return failure(target, kind, text, instead=instead, retry_after=wait, refused=refused)
 
 
 def refusal_text(status: int, kind: FailureKind) -> str:
@@ -234,24 +234,24 @@ def _by_status(status: int, kind: FailureKind) -> str:
 def error_in(body: bytes) -> tuple[str, str] | None:
     """Return the message and the code of an error object, however it is wrapped; None if there is none."""
     try:
-        found = msgspec.json.decode(body)
+        result = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if isinstance(found, list) and found:
-        found = found[0]
-    return error_words(found) if isinstance(found, dict) else None
+    if isinstance(result, list) and result:
+        result = result[0]
+    return error_words(result) if isinstance(result, dict) else None
 
 
-def error_words(found: JsonObject) -> tuple[str, str] | None:
+def error_words(document: JsonObject) -> tuple[str, str] | None:
     """Return the message and the code of a decoded error object."""
-    error = found.get("error", found.get("errors"))
+    error = document.get("error", document.get("errors"))
     if isinstance(error, str):
         return error, ""
     if isinstance(error, dict):
-        found = error
-    elif "choices" in found or not {"message", "detail", "msg"} & found.keys():
+        document = error
+    elif "choices" in document or not {"message", "detail", "msg"} & document.keys():
         return None
-    message = next((found[name] for name in ("message", "detail", "msg") if found.get(name)), "")
-    codes = (found.get(name) for name in ("code", "type", "status", "param"))
+    message = next((document[name] for name in ("message", "detail", "msg") if document.get(name)), "")
+    codes = (document.get(name) for name in ("code", "type", "status", "param"))
     words = " ".join(str(code) for code in codes if isinstance(code, str | int))
     return message if isinstance(message, str) else msgspec.json.encode(message).decode(), words

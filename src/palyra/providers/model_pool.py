@@ -182,10 +182,10 @@ def _fits(rule: RoutingRule, agent: Agent, task: TaskClass, complexity: Complexi
 
 
 def _named(rule: RoutingRule) -> str:
-    said = [
+    texts = [
         f"agent {rule.agent}" if rule.agent is not None else "",
         f"{rule.task} work" if rule.task is not None else "",
         f"{rule.complexity} turns" if rule.complexity is not None else "",
     ]
-    words = ", ".join(word for word in said if word)
+    words = ", ".join(word for word in texts if word)
     return f" ({words})" if words else ""

@@ -111,8 +111,8 @@ class CurrentPrices:
 
     def _is_here(self, model: str) -> bool:
         provider, _ = split_model_name(model)
-        known = self._settings().model.providers.get(provider)
-        return provider in BUILT_IN or (known is not None and known.dialect is DialectName.LOCAL)
+        cached_provider = self._settings().model.providers.get(provider)
+        return provider in BUILT_IN or (cached_provider is not None and cached_provider.dialect is DialectName.LOCAL)
 
 
 def load(home: Home, currency: str) -> PriceList:
@@ -125,8 +125,8 @@ def load(home: Home, currency: str) -> PriceList:
             f"spending.currency to {own_currency}, or write the prices in {currency}."
         )
     # Shipped prices are in one currency only; in another, only the owner's prices are known.
-    known = (*own, *along) if shipped_currency == currency else own
-    return PriceList(currency, tuple(sorted(known, key=_rank)))
+    sourced_prices = (*own, *along) if shipped_currency == currency else own
+    return PriceList(currency, tuple(sorted(sourced_prices, key=_rank)))
 
 
 @cache
@@ -141,16 +141,16 @@ def parse(text: str, file: str) -> tuple[str, list[SourcedPrice]]:
     """Return the currency and the prices in a file's text; raise `PricesInvalid` at the first problem, with its
     line."""
     try:
-        given = tomllib.loads(text, parse_float=Decimal)
+        arguments = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
         raise PricesInvalid(f"{file}: {error}. Fix that line.") from None
-    for key in given:
+    for key in arguments:
         if key not in ("currency", "models"):
             raise _fault(file, text, key, f"unknown key {key!r}", "Use only currency and [models.…]")
-    currency = given.get("currency", "USD")
+    currency = arguments.get("currency", "USD")
     if not isinstance(currency, str) or not re.fullmatch("[A-Z]{3}", currency):
         raise _fault(file, text, "currency", "currency is not valid", 'Write three letters such as "USD"')
-    models = given.get("models", {})
+    models = arguments.get("models", {})
     if not isinstance(models, dict):
         raise _fault(file, text, "models", "models is not a table", 'Write [models."PROVIDER/MODEL"]')
     return currency, [SourcedPrice(name, _price(name, entry, text, file), file) for name, entry in models.items()]
@@ -161,8 +161,8 @@ def _price(name: str, entry: Any, text: str, file: str) -> Price:
         raise _fault(file, text, name, f"{name!r} has no price", f'Write [models."{name}"] with input and output')
     for key in entry:
         if key not in _FIELDS:
-            known = ", ".join(Price.__struct_fields__)
-            raise _fault(file, text, name, f"unknown key {key!r}", f"Known keys: {known}", key=key)
+            known_name = ", ".join(Price.__struct_fields__)
+            raise _fault(file, text, name, f"unknown key {key!r}", f"Known keys: {known_name}", key=key)
     try:
         price = msgspec.convert(entry, Price, str_keys=True)
     except msgspec.ValidationError as error:

@@ -47,8 +47,8 @@ def build(settings: ModelSettings, name: str, model: str | None, *, connect: Pro
         return ScriptedProvider.load(Path(os.path.expanduser(settings.script)))
     table = settings.providers.get(name)
     if table is None:
-        known = ", ".join((*BUILT_IN, *settings.providers))
-        raise ProviderNotFound(f"Unknown provider {name[:40]!r}. Known providers: {known}.")
+        known_name = ", ".join((*BUILT_IN, *settings.providers))
+        raise ProviderNotFound(f"Unknown provider {name[:40]!r}. Known providers: {known_name}.")
     if model is None and table.model is None and table.dialect is not DialectName.LOCAL:
         raise ModelRequired(f"The provider {name!r} has no default model. Use {name}/MODEL.")
     return connect(name, model or table.model, table)

@@ -143,12 +143,12 @@ def complexity_of(*, turns: int, input_chars: int, has_code: bool) -> Complexity
 def _against(turn: RoutingRequest, names: Sequence[str], options: Mapping[str, RoutingOption]) -> dict[str, str]:
     """Return the objection to each model; empty if there is none."""
     # A need that no model meets is dropped: no tools, a shortened message. To reject every model would not help.
-    known = [options[name].capabilities for name in names]
+    capabilities = [options[name].capabilities for name in names]
     need = replace(
         turn.need,
-        tools=turn.need.tools and any(can.tools for can in known),
+        tools=turn.need.tools and any(can.tools for can in capabilities),
         context_tokens=turn.need.context_tokens
-        if any(can.window_tokens >= turn.need.context_tokens for can in known)
+        if any(can.window_tokens >= turn.need.context_tokens for can in capabilities)
         else 0,
     )
     hard = {name: _unfit(turn, need, options[name]) for name in names}
@@ -201,8 +201,8 @@ def _unfit(turn: RoutingRequest, need: TurnNeeds, option: RoutingOption) -> str:
     # A provider with an open circuit is used only if there is no other, and then once.
     attempts = 1 if option.rests_seconds > 0 else option.attempts
     if (tries := len(failed) - too_long) >= attempts:
-        said = _SAID.get(FailureKind(failed[-1])) if failed[-1] in _SAID else None
-        return f"{said or 'it failed'} ({tries} {'attempt' if tries == 1 else 'attempts'})"
+        text = _SAID.get(FailureKind(failed[-1])) if failed[-1] in _SAID else None
+        return f"{text or 'it failed'} ({tries} {'attempt' if tries == 1 else 'attempts'})"
     return ""
 
 

@@ -220,8 +220,8 @@ def parse(content: bytes, *, source: str) -> Script:
             script = msgspec.json.decode(content, type=Script)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ScriptInvalid(f"The script {source} is not valid: {error}.") from error
-    for place, fault in _faults(script):
-        raise ScriptInvalid(f"The script {source} is not valid: {fault} - at `{place}`.")
+    for location, fault in _faults(script):
+        raise ScriptInvalid(f"The script {source} is not valid: {fault} - at `{location}`.")
     return script
 
 
@@ -257,22 +257,22 @@ def _faults(script: Script) -> Iterator[tuple[str, str]]:
     """Yield the problems that the types cannot express, each with its position."""
     yield from _turn_faults("$.default", script.default)
     for number, rule in enumerate(script.rules):
-        place = f"$.rules[{number}]"
+        location = f"$.rules[{number}]"
         if (rule.actions is None) == (rule.turns is None):
-            yield place, "a rule must have either `actions` or `turns`"
+            yield location, "a rule must have either `actions` or `turns`"
         try:
             re.compile(rule.when.matches or "")
         except re.error as error:
-            yield f"{place}.when.matches", f"the regular expression is malformed: {error}"
-        yield from _turn_faults(f"{place}.actions", rule.actions or ())
+            yield f"{location}.when.matches", f"the regular expression is malformed: {error}"
+        yield from _turn_faults(f"{location}.actions", rule.actions or ())
         for turn, actions in enumerate(rule.turns or ()):
-            yield from _turn_faults(f"{place}.turns[{turn}]", actions)
+            yield from _turn_faults(f"{location}.turns[{turn}]", actions)
 
 
-def _turn_faults(place: str, actions: tuple[Action, ...]) -> Iterator[tuple[str, str]]:
+def _turn_faults(location: str, actions: tuple[Action, ...]) -> Iterator[tuple[str, str]]:
     seen: set[str] = set()
     for number, action in enumerate(actions):
-        here = f"{place}[{number}]"
+        here = f"{location}[{number}]"
         if isinstance(action, ScriptFailure | ScriptEndless | ScriptStop) and number < len(actions) - 1:
             yield here, "nothing can come after this action"
         if isinstance(action, ScriptCall):
@@ -316,13 +316,13 @@ def _usage(stop: ScriptStop, prompt: Prompt, spoken: str) -> Usage:
 def _fill(text: str, prompt: Prompt) -> str:
     # In one pass, so that a message which itself contains `{result}` is shown as it is.
     words = {"{input}": Role.USER, "{result}": Role.TOOL}
-    return re.sub(r"\{(?:input|result)\}", lambda found: _last(prompt.messages, words[found[0]]), text)
+    return re.sub(r"\{(?:input|result)\}", lambda match: _last(prompt.messages, words[match[0]]), text)
 
 
 def _since_input(prompt: Prompt) -> tuple[Message, ...]:
-    for place in range(len(prompt.messages) - 1, -1, -1):
-        if prompt.messages[place].role is Role.USER:
-            return prompt.messages[place + 1 :]
+    for index in range(len(prompt.messages) - 1, -1, -1):
+        if prompt.messages[index].role is Role.USER:
+            return prompt.messages[index + 1 :]
     return prompt.messages
 
 

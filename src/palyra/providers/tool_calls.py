@@ -26,5 +26,5 @@ def read_arguments(text: str) -> tuple[JsonObject, str]:
     try:
         return _decoder.decode(text), ""
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        shown = text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…"
-        return {}, f"the arguments are not a JSON object ({error}): {shown}"
+        displayed = text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…"
+        return {}, f"the arguments are not a JSON object ({error}): {displayed}"

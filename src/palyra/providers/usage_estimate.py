@@ -6,7 +6,7 @@ from palyra.core.spending.usage import Usage
 
 def estimate(prompt: Prompt, answer: str) -> Usage:
     """Estimate the tokens of a prompt and of its answer."""
-    asked = estimate_tokens(prompt.system)
+    requested = estimate_tokens(prompt.system)
     for message in prompt.messages:
-        asked += estimate_tokens(message.text) + sum(estimate_tokens(str(call.arguments)) for call in message.calls)
-    return Usage(input_tokens=asked, output_tokens=estimate_tokens(answer))
+        requested += estimate_tokens(message.text) + sum(estimate_tokens(str(call.arguments)) for call in message.calls)
+    return Usage(input_tokens=requested, output_tokens=estimate_tokens(answer))

@@ -176,8 +176,8 @@ def _joined(*parts: str | bool | int | None) -> str:
 
 def label_of(tool: str, arguments: JsonObject) -> str:
     """Return a short label of a call: the tool and its first argument."""
-    given = next((str(value) for value in arguments.values() if value not in ("", None)), "")
-    return printable_line(f"{tool} {given}", width=LABEL_CHARS)
+    supplied_value = next((str(value) for value in arguments.values() if value not in ("", None)), "")
+    return printable_line(f"{tool} {supplied_value}", width=LABEL_CHARS)
 
 
 def sealed_notices(event: RunAccepted | InputSteered | ToolFinished | ApprovalResolved, where: str) -> list[str]:
@@ -211,8 +211,8 @@ def answer_text(answer: ApprovalResolved) -> str:
         case _:
             pass
     if answer.arguments is not None:
-        given = json.dumps(answer.arguments, ensure_ascii=False)
-        how += f" with changed arguments, {printable_line(given, width=ARGUMENT_CHARS)}"
+        value = json.dumps(answer.arguments, ensure_ascii=False)
+        how += f" with changed arguments, {printable_line(value, width=ARGUMENT_CHARS)}"
     return how
 
 

@@ -45,15 +45,15 @@ def check(catalog: ToolCatalog, call: ToolCall) -> msgspec.Struct | CallProblem:
 
 
 def _unknown(catalog: ToolCatalog, name: str) -> str:
-    shown = name if len(name) <= 60 else name[:60] + "…"
+    displayed = name if len(name) <= 60 else name[:60] + "…"
     if name in catalog.hidden:
-        return f"{shown} was not called: it is not among your tools yet. Find it with tools.search, then call it."
+        return f"{displayed} was not called: it is not among your tools yet. Find it with tools.search, then call it."
     if not catalog.names():
-        return f"There is no tool {shown!r}: no tools are available now. Answer without one."
+        return f"There is no tool {displayed!r}: no tools are available now. Answer without one."
     more = " Find others with tools.search." if catalog.hidden else ""
     if near := difflib.get_close_matches(name[:60], catalog.names(), n=NEAREST, cutoff=0.5):
-        return f"There is no tool {shown!r}. Did you mean {' or '.join(near)}?{more}"
-    return f"There is no tool {shown!r}. Available tools: {', '.join(catalog.names())}.{more}"
+        return f"There is no tool {displayed!r}. Did you mean {' or '.join(near)}?{more}"
+    return f"There is no tool {displayed!r}. Available tools: {', '.join(catalog.names())}.{more}"
 
 
 def _usage(tool: Tool) -> str:

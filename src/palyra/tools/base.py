@@ -118,12 +118,12 @@ class Tool:
     is_for: Callable[[PrincipalId | None], bool] | None = None
     """Tells whether a principal may see and use it; None for a tool that every principal may use."""
 
-    async def effect(self, context: ToolContext, given: msgspec.Struct) -> Effect:
+    async def effect(self, context: ToolContext, record: msgspec.Struct) -> Effect:
         """Return the effect of the call."""
         if self.preview is None:
-            shown = msgspec.json.format(msgspec.json.encode(given), indent=2).decode()
-            return Effect(risk=self.spec.risk, summary=self.spec.name, detail=quote(shown))
-        return await self.preview(context, given)
+            displayed = msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
+            return Effect(risk=self.spec.risk, summary=self.spec.name, detail=quote(displayed))
+        return await self.preview(context, record)
 
 
 def tool(  # noqa: PLR0913 (a declaration: every tool names what it sets)
@@ -149,9 +149,9 @@ def tool(  # noqa: PLR0913 (a declaration: every tool names what it sets)
     def make(function: Callable[Concatenate[ToolContext, P], Awaitable[Result]]) -> Tool:
         arguments = _arguments_of(function, name)
 
-        async def run(context: ToolContext, given: msgspec.Struct) -> Result:
+        async def run(context: ToolContext, record: msgspec.Struct) -> Result:
             # The struct was made from this exact signature, which no type checker can know.
-            return await function(context, **msgspec.structs.asdict(given))  # type: ignore[call-arg]
+            return await function(context, **msgspec.structs.asdict(record))  # type: ignore[call-arg]
 
         spec = ToolSpec(
             name=name,

@@ -27,9 +27,11 @@ class ToolCatalog:
     Tools that are `hidden` exist, and can be called once they are discovered.
     """
 
-    def __init__(self, tools: Iterable[Tool], *, found: Iterable[Tool] = (), hidden: Iterable[str] = ()) -> None:
-        standing = sorted(tools, key=lambda tool: tool.spec.name)
-        self._tools = {tool.spec.name: tool for tool in (*standing, *found)}
+    def __init__(
+        self, tools: Iterable[Tool], *, matching_tools: Iterable[Tool] = (), hidden: Iterable[str] = ()
+    ) -> None:
+        state = sorted(tools, key=lambda tool: tool.spec.name)
+        self._tools = {tool.spec.name: tool for tool in (*state, *matching_tools)}
         self._specs = tuple(tool.spec for tool in self._tools.values())
         described = {tool.described_by for tool in self._tools.values()}
         self._labels = labels.join(tuple(described - {labels.OWNER}))

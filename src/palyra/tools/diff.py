@@ -40,11 +40,11 @@ def lines_of(text: str) -> list[str]:
 
 
 def _spans(old: list[str], new: list[str]) -> list[Span]:
-    start, most = 0, min(len(old), len(new))
-    while start < most and old[start] == new[start]:
+    start, maximum = 0, min(len(old), len(new))
+    while start < maximum and old[start] == new[start]:
         start += 1
     end = 0
-    while end < most - start and old[-1 - end] == new[-1 - end]:
+    while end < maximum - start and old[-1 - end] == new[-1 - end]:
         end += 1
     left, right = old[start : len(old) - end], new[start : len(new) - end]
     if not left and not right:
@@ -73,13 +73,13 @@ def _hunk(group: list[Span], old: list[str], new: list[str]) -> Iterator[str]:
     before = min(CONTEXT, first[0])
     after = min(CONTEXT, len(old) - last[1])
     yield (f"@@ -{_range(first[0] - before, last[1] + after)} +{_range(first[2] - before, last[3] + after)} @@")
-    place = first[0] - before
+    index = first[0] - before
     for a, b, c, d in group:
-        yield from _marked(" ", old[place:a])
+        yield from _marked(" ", old[index:a])
         yield from _marked("-", old[a:b])
         yield from _marked("+", new[c:d])
-        place = b
-    yield from _marked(" ", old[place : place + after])
+        index = b
+    yield from _marked(" ", old[index : index + after])
 
 
 def _range(start: int, end: int) -> str:

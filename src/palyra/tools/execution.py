@@ -88,17 +88,17 @@ def fit(text: str, *, limit: int = MAX_RESULT_BYTES, more: str = "") -> str:
 
     `more` ends that line: how to read on.
     """
-    whole = repair_text(text).encode()
-    if len(whole) <= limit:
-        return whole.decode()
-    room = limit - len(_gap(len(whole), more))
+    data = repair_text(text).encode()
+    if len(data) <= limit:
+        return data.decode()
+    room = limit - len(_gap(len(data), more))
     if room <= 0:
-        return whole[:limit].decode(errors="ignore")
+        return data[:limit].decode(errors="ignore")
     # The head says what it is, and the tail how it ended; the tail needs less room.
     tail_bytes = room // 4
-    head = whole[: room - tail_bytes].decode(errors="ignore")
-    tail = whole[len(whole) - tail_bytes :].decode(errors="ignore")
-    missing = len(whole) - len(head.encode()) - len(tail.encode())
+    head = data[: room - tail_bytes].decode(errors="ignore")
+    tail = data[len(data) - tail_bytes :].decode(errors="ignore")
+    missing = len(data) - len(head.encode()) - len(tail.encode())
     return head + _gap(missing, more).decode() + tail
 
 
@@ -107,18 +107,18 @@ def _gap(missing: int, more: str) -> bytes:
 
 
 async def _finished(outcome: CallOutcome, text: str, context: ToolContext) -> ToolResult:
-    if len(text) * 4 <= MAX_RESULT_BYTES or len(whole := repair_text(text).encode()) <= MAX_RESULT_BYTES:
+    if len(text) * 4 <= MAX_RESULT_BYTES or len(data := repair_text(text).encode()) <= MAX_RESULT_BYTES:
         return ToolResult(outcome, fit(text))
     try:
-        spilt = await context.storage.spill(whole[:MAX_KEPT_BYTES])
+        spilt = await context.storage.spill(data[:MAX_KEPT_BYTES])
     except PalyraError as error:
         # The part that is returned is better than nothing.
         _log.warning("a long result is not stored: %s", error.detail)
         spilt = None
     if spilt is None:
         return ToolResult(outcome, fit(text))
-    kept = "the whole" if len(whole) <= MAX_KEPT_BYTES else f"the first {MAX_KEPT_BYTES >> 20} MiB"
-    more = f"; read {kept} of {len(whole)} bytes with artifact.read, artifact={spilt.artifact_id}"
+    stored = "the whole" if len(data) <= MAX_KEPT_BYTES else f"the first {MAX_KEPT_BYTES >> 20} MiB"
+    more = f"; read {stored} of {len(data)} bytes with artifact.read, artifact={spilt.artifact_id}"
     return ToolResult(outcome, fit(text, more=more), spilt)
 
 

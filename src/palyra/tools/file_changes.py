@@ -54,10 +54,10 @@ async def effect_of(context: ToolContext, verb: str, changes: Sequence[FileChang
     """Return the effect of the changes: the diff against the current contents, with markers for the secrets in it."""
     await asyncio.to_thread(check_possible, changes)
     effect = await asyncio.to_thread(_effect, verb, changes)
-    found = [change.existing for change in changes]
-    contents = {one.path: text_of(one.content.data) for one in found if one.content is not None}
-    there = {path: content for path, content in contents.items() if content is not None}
-    return msgspec.structs.replace(effect, detail=await context.sealed.reseal(effect.detail, there))
+    existings = [change.existing for change in changes]
+    contents = {one.path: text_of(one.content.data) for one in existings if one.content is not None}
+    target = {path: content for path, content in contents.items() if content is not None}
+    return msgspec.structs.replace(effect, detail=await context.sealed.reseal(effect.detail, target))
 
 
 def _effect(verb: str, changes: Sequence[FileChange]) -> Effect:
@@ -76,13 +76,13 @@ def _effect(verb: str, changes: Sequence[FileChange]) -> Effect:
     )
 
 
-def describe_change(found: ExistingFile, after: bytes | None) -> str:
+def describe_change(existing: ExistingFile, after: bytes | None) -> str:
     """Return the diff of a file against its new content, in visible characters.
 
     Added content is always shown in full. Removed content is shown by size and digest if it is not text, or very long.
     """
-    name = escape_line(os.path.relpath(found.path, found.root))
-    before = found.content.data if found.content is not None else None
+    name = escape_line(os.path.relpath(existing.path, existing.root))
+    before = existing.content.data if existing.content is not None else None
     old, new = _display_text(before), _display_text(after)
     is_text = (before is None) == (old is None) and (after is None) == (new is None)
     if is_text and len(diff := unified(old, new, name=name)) <= MAX_DIFF_CHARS:
@@ -117,21 +117,21 @@ def text_of(data: bytes | None) -> str | None:
 
 def summarize_changes(changes: Sequence[FileChange]) -> str:
     """Return the effect of the changes in one line."""
-    told = [_named(change) for change in changes[:3]]
-    if len(changes) > len(told):
-        told.append(f"{len(changes) - len(told)} more")
-    return ", ".join(told)
+    lines = [_named(change) for change in changes[:3]]
+    if len(changes) > len(lines):
+        lines.append(f"{len(changes) - len(lines)} more")
+    return ", ".join(lines)
 
 
 def _named(change: FileChange) -> str:
-    found = change.existing
-    name = escape_line(os.path.relpath(found.path, found.root))
-    before, after = (text_of(data) for data in (found.content.data if found.content else None, change.after))
+    existing = change.existing
+    name = escape_line(os.path.relpath(existing.path, existing.root))
+    before, after = (text_of(data) for data in (existing.content.data if existing.content else None, change.after))
     added, removed = counted(before, after)
-    if found.content is None:
+    if existing.content is None:
         return f"{name} ({added} {'line' if added == 1 else 'lines'}, new)"
     if change.after is None:
-        return f"{name} ({len(found.content.data)} bytes, deleted)"
+        return f"{name} ({len(existing.content.data)} bytes, deleted)"
     return f"{name} (+{added} -{removed} lines)"
 
 
@@ -143,10 +143,10 @@ def _risk_of(change: FileChange) -> Risk:
 
 def _is_delicate(change: FileChange) -> bool:
     """Tell whether more depends on the file than its content: it is deleted, or a program runs it."""
-    found = change.existing
+    existing = change.existing
     if change.after is None:
         return True
-    parts = os.path.relpath(found.path, found.root).lower().split("/")
+    parts = os.path.relpath(existing.path, existing.root).lower().split("/")
     name = parts[-1]
     return (
         bool(RUN_BY_OTHERS.intersection(parts[:-1]))
@@ -154,26 +154,26 @@ def _is_delicate(change: FileChange) -> bool:
         or name in RUN_NAMES
         or name in (".envrc", ".gitattributes", ".gitmodules", ".gitlab-ci.yml", ".pre-commit-config.yaml")
         or name.endswith(RUN_ENDINGS)
-        or bool((change.mode or (found.content.mode if found.content is not None else 0)) & 0o111)
+        or bool((change.mode or (existing.content.mode if existing.content is not None else 0)) & 0o111)
         or change.after.startswith(b"#!")
-        or (found.content is not None and found.content.data.startswith(b"#!"))
+        or (existing.content is not None and existing.content.data.startswith(b"#!"))
     )
 
 
 def _settle(workspace: Workspace, earlier: Sequence[EarlierAttempt]) -> bool:
-    taken: list[tuple[ExistingFile, EarlierAttempt]] = []
+    claimed: list[tuple[ExistingFile, EarlierAttempt]] = []
     for one in earlier:
-        found = read_existing(workspace, one.path)
-        now = digest_of(found.content.data) if found.content is not None else None
+        existing = read_existing(workspace, one.path)
+        now = digest_of(existing.content.data) if existing.content is not None else None
         if now == one.after_digest:
-            taken.append((found, one))
+            claimed.append((existing, one))
         elif now != one.before_digest:
             raise CallOutcomeUnknown(
                 f"This call was interrupted, and {escape_line(one.path)} was then changed by others. It "
                 "is not known whether the call took effect before that, and nothing more was done. "
                 "Read the file, then decide."
             )
-    if len(taken) == len(earlier):
+    if len(claimed) == len(earlier):
         return True
-    apply_changes(workspace, [FileChange(found, one.before, one.mode) for found, one in taken])
+    apply_changes(workspace, [FileChange(existing, one.before, one.mode) for existing, one in claimed])
     return False

@@ -128,8 +128,8 @@ class _SchemaCheck:
         if isinstance(items, list):
             first, rest = items, schema.get("additionalItems", True)
         read = [
-            self.read(first[place] if place < len(first) else rest, part, (*at, place))
-            for place, part in enumerate(value)
+            self.read(first[index] if index < len(first) else rest, part, (*at, index))
+            for index, part in enumerate(value)
         ]
         if schema.get("uniqueItems") is True and len({_canonical(part) for part in read}) < len(read):
             raise _wrong("Expected unique items", at)
@@ -168,10 +168,10 @@ class _SchemaCheck:
 
 
 def _typed(schema: JsonObject, value: Any, at: Path) -> Any:
-    wanted = schema.get("type")
-    if wanted is None:
+    requested = schema.get("type")
+    if requested is None:
         return value
-    names = [wanted] if isinstance(wanted, str) else wanted
+    names = [requested] if isinstance(requested, str) else requested
     if any(_TYPES[name](value) for name in names):
         return int(value) if isinstance(value, float) and "integer" in names and "number" not in names else value
     if isinstance(value, str):
@@ -186,22 +186,22 @@ def _meant(name: str, text: str) -> int | float | bool | None:
     kind: type[int | float | bool] | None = {"integer": int, "number": float, "boolean": bool}.get(name)
     if kind is None or len(text) > MAX_NAMED * 8:
         return None
-    if kind is float and (whole := _meant("integer", text)) is not None:
-        return whole
+    if kind is float and (full := _meant("integer", text)) is not None:
+        return full
     try:
-        found = msgspec.convert(text, kind, strict=False)
+        result = msgspec.convert(text, kind, strict=False)
     except (msgspec.ValidationError, UnicodeError):
         return None
-    return None if isinstance(found, float) and found - found != 0 else found
+    return None if isinstance(result, float) and result - result != 0 else result
 
 
 def _check_value(schema: JsonObject, value: Any, at: Path) -> None:
     if "const" in schema and not _same(schema["const"], value):
         raise _wrong(f"Expected {_short_json(schema['const'])}", at)
     if "enum" in schema and not any(_same(one, value) for one in schema["enum"]):
-        known = ", ".join(_short_json(one) for one in schema["enum"][:MAX_NAMED])
+        known_name = ", ".join(_short_json(one) for one in schema["enum"][:MAX_NAMED])
         more = ", …" if len(schema["enum"]) > MAX_NAMED else ""
-        raise _wrong(f"Expected one of {known}{more}", at)
+        raise _wrong(f"Expected one of {known_name}{more}", at)
     if isinstance(value, str | list | tuple | dict):
         _check_size(schema, value, at)
     elif _is_number(value):
@@ -300,12 +300,12 @@ def _referred(document: JsonObject, reference: object) -> JsonObject | bool:
         raise ToolSchemaInvalid(
             f"The schema refers to {_short_json(reference)}: only references within it, #/…, are followed."
         )
-    found = resolve(document, reference)
-    if found is None:
+    result = resolve(document, reference)
+    if result is None:
         raise ToolSchemaInvalid(f"The schema refers to {_short_json(reference)}, which is not in it.")
-    if not isinstance(found, dict | bool):
+    if not isinstance(result, dict | bool):
         raise ToolSchemaInvalid(f"The schema refers to {_short_json(reference)}, which is not a schema.")
-    return found
+    return result
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -332,8 +332,8 @@ def _json_path(at: Path) -> str:
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{_short(step)}" for step in at)
 
 
-def _nearest(name: str, known: JsonObject) -> str:
-    near = difflib.get_close_matches(name[:60], list(known), n=1)
+def _nearest(name: str, document: JsonObject) -> str:
+    near = difflib.get_close_matches(name[:60], list(document), n=1)
     return f"; did you mean `{near[0]}`?" if near else ""
 
 

@@ -20,14 +20,14 @@ class SealedValues(Protocol):
         """Return the text of a file as the model has seen it: with markers for its secrets."""
         ...
 
-    async def restore(self, text: str, *, path: str, there: str | None) -> str:
+    async def restore(self, text: str, *, path: str, target: str | None) -> str:
         """Return a text for a file with values in place of markers. `there` is the file's current content.
 
         Raises `SecretMarkerNotAllowed` for a marker whose value did not come from this file.
         """
         ...
 
-    async def reseal(self, text: str, there: Mapping[str, str] = NO_FILES) -> str:
+    async def reseal(self, text: str, target: Mapping[str, str] = NO_FILES) -> str:
         """Return a text for a person with markers for secrets, also for those of the files in `there`, by path."""
         ...
 
@@ -38,10 +38,10 @@ class NoSealedValues:
     async def view(self, text: str, *, path: str) -> str:
         return text
 
-    async def restore(self, text: str, *, path: str, there: str | None) -> str:
+    async def restore(self, text: str, *, path: str, target: str | None) -> str:
         return text
 
-    async def reseal(self, text: str, there: Mapping[str, str] = NO_FILES) -> str:
+    async def reseal(self, text: str, target: Mapping[str, str] = NO_FILES) -> str:
         return text
 
 

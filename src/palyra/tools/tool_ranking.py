@@ -33,38 +33,38 @@ class _Words:
 
 def rank(query: str, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
     """Return the tools that have a word of the query, best first, then by name."""
-    wanted = _query_words(query)
-    said = [(spec, _tool_words(spec)) for spec in tools]
-    weights = {word: _weight(word, [words for _, words in said]) for word in wanted}
-    scored = [(_score(query, wanted, weights, words), spec) for spec, words in said]
+    names = _query_words(query)
+    text = [(spec, _tool_words(spec)) for spec in tools]
+    weights = {word: _weight(word, [words for _, words in text]) for word in names}
+    scored = [(_score(query, names, weights, words), spec) for spec, words in text]
     return [spec for score, spec in sorted(scored, key=lambda pair: (-pair[0], pair[1].name)) if score > 0]
 
 
-def _score(query: str, wanted: Sequence[str], weights: dict[str, float], said: _Words) -> float:
-    if said.full_name == query.strip().lower():
+def _score(query: str, names: Sequence[str], weights: dict[str, float], words: _Words) -> float:
+    if words.full_name == query.strip().lower():
         return math.inf
-    points = [_points(word, said) * weights[word] for word in wanted]
+    points = [_points(word, words) * weights[word] for word in names]
     met = sum(point > 0 for point in points)
     # A tool that has every word fits better than one that has the same word many times.
-    return sum(points) * met / len(wanted) if wanted else 0.0
+    return sum(points) * met / len(names) if names else 0.0
 
 
-def _points(word: str, said: _Words) -> float:
-    if word in said.name:
+def _points(word: str, words: _Words) -> float:
+    if word in words.name:
         return NAME
     starts = len(word) >= MIN_PREFIX_CHARS
-    if starts and any(other.startswith(word) for other in said.name):
+    if starts and any(other.startswith(word) for other in words.name):
         return NAME_START
-    if word in said.text:
+    if word in words.text:
         return TEXT
-    if starts and word in said.full_name:
+    if starts and word in words.full_name:
         return NAME_PART
-    return TEXT_START if starts and any(other.startswith(word) for other in said.text) else 0.0
+    return TEXT_START if starts and any(other.startswith(word) for other in words.text) else 0.0
 
 
-def _weight(word: str, said: Sequence[_Words]) -> float:
-    having = sum(_points(word, words) > 0 for words in said)
-    return math.log(1 + len(said) / having) if having else 0.0
+def _weight(word: str, wordses: Sequence[_Words]) -> float:
+    having = sum(_points(word, words) > 0 for words in wordses)
+    return math.log(1 + len(wordses) / having) if having else 0.0
 
 
 def _query_words(query: str) -> list[str]:

@@ -38,10 +38,10 @@ def search_tool(tools: Sequence[Tool]) -> Tool:
     specs = tuple(one.spec for one in tools)
     described = labels.join(*((one.described_by,) for one in tools))
 
-    async def run(context: ToolContext, given: Any) -> DiscoveredTools:
+    async def run(context: ToolContext, value: Any) -> DiscoveredTools:
         # The result quotes descriptions that others wrote.
         context.witness.learned(described)
-        return await asyncio.to_thread(_search, specs, given.query)
+        return await asyncio.to_thread(_search, specs, value.query)
 
     spec = search_nothing.spec
     description = f"{spec.description} There are {len(specs)}: {_groups(specs)}."
@@ -56,25 +56,25 @@ async def search_nothing(context: ToolContext, *, query: Query) -> DiscoveredToo
 
 
 def _search(specs: Sequence[ToolSpec], query: str) -> DiscoveredTools:
-    found: list[ToolSpec] = []
+    matching_specs: list[ToolSpec] = []
     room = FOUND_TOKENS
     for spec in rank(query, specs):
         room -= tokens_of(spec)
-        if len(found) == MAX_RESULTS or (found and room < 0):
+        if len(matching_specs) == MAX_RESULTS or (matching_specs and room < 0):
             break
-        found.append(spec)
-    if not found:
+        matching_specs.append(spec)
+    if not matching_specs:
         return DiscoveredTools(
             f"No tool matches {query[:60]!r}. Try other words. There are {len(specs)}: {_groups(specs)}."
         )
-    listed = "\n\n".join(map(_tool_text, found))
-    return DiscoveredTools(f"From now on you can call:\n\n{listed}", tuple(spec.name for spec in found))
+    listed = "\n\n".join(map(_tool_text, matching_specs))
+    return DiscoveredTools(f"From now on you can call:\n\n{listed}", tuple(spec.name for spec in matching_specs))
 
 
 def _tool_text(spec: ToolSpec) -> str:
     text = " ".join(spec.description.split())
-    shown = text if len(text) <= MAX_DESCRIPTION_CHARS else text[:MAX_DESCRIPTION_CHARS] + "…"
-    return f"{spec.name}: {shown}\narguments: {_arguments(spec.parameters)}"
+    displayed = text if len(text) <= MAX_DESCRIPTION_CHARS else text[:MAX_DESCRIPTION_CHARS] + "…"
+    return f"{spec.name}: {displayed}\narguments: {_arguments(spec.parameters)}"
 
 
 def _arguments(parameters: JsonObject) -> str:
@@ -82,11 +82,11 @@ def _arguments(parameters: JsonObject) -> str:
     if not isinstance(properties, dict) or not properties:
         return "none"
     needed = required if isinstance(required, list) else []
-    told = [
+    lines = [
         f"{name} ({_kind(of)}{'' if name in needed else ', optional'})"
         for name, of in list(properties.items())[:MAX_ARGUMENTS]
     ]
-    return ", ".join(told) + (", …" if len(properties) > MAX_ARGUMENTS else "")
+    return ", ".join(lines) + (", …" if len(properties) > MAX_ARGUMENTS else "")
 
 
 def _kind(of: object) -> str:
@@ -98,5 +98,5 @@ def _groups(specs: Sequence[ToolSpec]) -> str:
     """Say where the tools come from, the largest group first."""
     counts = Counter(spec.name.rpartition(".")[0] or spec.name for spec in specs)
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    told = [f"{group} ({count})" for group, count in ordered[:MAX_GROUPS]]
-    return ", ".join(told) + (", and others" if len(ordered) > MAX_GROUPS else "")
+    lines = [f"{group} ({count})" for group, count in ordered[:MAX_GROUPS]]
+    return ", ".join(lines) + (", and others" if len(ordered) > MAX_GROUPS else "")

@@ -39,7 +39,7 @@ class Toolbox:
         return [tool for tool in every if tool.is_for is None or tool.is_for(who)]
 
     def offer(
-        self, allowed: tuple[str, ...] | None, found: tuple[str, ...] = (), *, who: PrincipalId | None = None
+        self, allowed: tuple[str, ...] | None, matches: tuple[str, ...] = (), *, who: PrincipalId | None = None
     ) -> ToolCatalog:
         """Return the tools of a run as its model sees them; `found` are those discovered so far.
 
@@ -50,24 +50,26 @@ class Toolbox:
         if not every:
             return self._offer_builtin(allowed)
         builtin = [tool for tool in catalog.BUILTIN if allowed is None or tool.spec.name in allowed]
-        taken = {tool.spec.name for tool in catalog.BUILTIN} | {tool_search.NAME}
+        names = {tool.spec.name for tool in catalog.BUILTIN} | {tool_search.NAME}
         added = {
             tool.spec.name: tool
             for tool in every
-            if tool.spec.name not in taken and (allowed is None or tool.spec.name in allowed)
+            if tool.spec.name not in names and (allowed is None or tool.spec.name in allowed)
         }
         if _are_few(added.values()):
             return ToolCatalog((*builtin, *added.values()))
-        brought = _latest([added[name] for name in found if name in added])
-        shown = {tool.spec.name for tool in brought}
+        brought = _latest([added[name] for name in matches if name in added])
+        lines = {tool.spec.name for tool in brought}
         finder = tool_search.search_tool([added[name] for name in sorted(added)])
-        return ToolCatalog((*builtin, finder), found=brought, hidden=(name for name in added if name not in shown))
+        return ToolCatalog(
+            (*builtin, finder), matching_tools=brought, hidden=(name for name in added if name not in lines)
+        )
 
     def _offer_builtin(self, allowed: tuple[str, ...] | None) -> ToolCatalog:
         """Return the built-in tools: the same object as before, so that nothing derived from it is made again."""
-        known = self._plain.get(allowed)
-        if known is not None and known[0] is catalog.BUILTIN:
-            return known[1]
+        cached = self._plain.get(allowed)
+        if cached is not None and cached[0] is catalog.BUILTIN:
+            return cached[1]
         if len(self._plain) >= LISTS_KNOWN:
             self._plain.clear()
         chosen = ToolCatalog(tool for tool in catalog.BUILTIN if allowed is None or tool.spec.name in allowed)
@@ -90,14 +92,14 @@ def _are_few(tools: Iterable[Tool]) -> bool:
 
 def _latest(tools: list[Tool]) -> list[Tool]:
     """Return the last of the tools that fit, in their order; the last one always."""
-    kept: list[Tool] = []
+    stored_tools: list[Tool] = []
     room = FOUND_TOKENS
     for tool in reversed(tools):
         room -= tool_search.tokens_of(tool.spec)
-        if room < 0 and kept:
+        if room < 0 and stored_tools:
             break
-        kept.append(tool)
-    return kept[::-1]
+        stored_tools.append(tool)
+    return stored_tools[::-1]
 
 
 BUILTIN_ONLY = Toolbox()

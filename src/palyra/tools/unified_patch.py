@@ -66,17 +66,17 @@ def parse(text: str) -> tuple[FilePatch, ...]:
     if lines and lines[-1] == "":
         lines.pop()
     patches: list[FilePatch] = []
-    place = 0
-    while place < len(lines):
-        line = lines[place]
-        if _begins_file(lines, place):
-            patch, place = _file(lines, place)
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        if _begins_file(lines, index):
+            patch, index = _file(lines, index)
             patches.append(patch)
             continue
-        if line.startswith(("new file mode 100644", "deleted file mode ")) and _is_empty(lines, place):
-            patches.append(_empty_file(lines, place))
-        _require_idle(line, place)
-        place += 1
+        if line.startswith(("new file mode 100644", "deleted file mode ")) and _is_empty(lines, index):
+            patches.append(_empty_file(lines, index))
+        _require_idle(line, index)
+        index += 1
     if not patches:
         raise PatchInvalid("The patch names no file: it needs `--- a/PATH` and `+++ b/PATH` before its hunks.")
     path, times = Counter(patch.path for patch in patches).most_common(1)[0]
@@ -110,49 +110,49 @@ def apply(patch: FilePatch, text: str | None) -> str | None:
     return None if patch.deletes else "".join(result)
 
 
-def _require_idle(line: str, place: int) -> None:
+def _require_idle(line: str, index: int) -> None:
     for start, what in _REFUSED.items():
         if line.startswith(start) and not line.startswith(_PLAIN):
-            raise PatchInvalid(f"Line {place + 1} of the patch: {what} are not supported here.")
+            raise PatchInvalid(f"Line {index + 1} of the patch: {what} are not supported here.")
     if line.strip() and not line.startswith(_PLAIN):
-        raise PatchInvalid(f"Line {place + 1} of the patch cannot be parsed: {line[:60]!r}.")
+        raise PatchInvalid(f"Line {index + 1} of the patch cannot be parsed: {line[:60]!r}.")
 
 
-def _begins_file(lines: Sequence[str], place: int) -> bool:
-    return lines[place].startswith("--- ") and place + 1 < len(lines) and lines[place + 1].startswith("+++ ")
+def _begins_file(lines: Sequence[str], index: int) -> bool:
+    return lines[index].startswith("--- ") and index + 1 < len(lines) and lines[index + 1].startswith("+++ ")
 
 
-def _is_empty(lines: Sequence[str], place: int) -> bool:
+def _is_empty(lines: Sequence[str], index: int) -> bool:
     """Tell whether a created or deleted file has no lines: then git names it only in its own header."""
-    for at in range(place + 1, len(lines)):
+    for at in range(index + 1, len(lines)):
         if not lines[at].startswith("index ") and lines[at].strip():
             return not _begins_file(lines, at)
     return True
 
 
-def _empty_file(lines: Sequence[str], place: int) -> FilePatch:
-    head = lines[place - 1].removeprefix("diff --git ") if place else ""
+def _empty_file(lines: Sequence[str], index: int) -> FilePatch:
+    head = lines[index - 1].removeprefix("diff --git ") if index else ""
     # Both names are the same, so the middle is known even if they contain spaces.
     old, new = (_name(name) for name in (head[: len(head) // 2], head[len(head) // 2 + 1 :]))
-    if head == lines[place - 1] or old is None or new is None or not (old.startswith("a/") and new.startswith("b/")):
-        raise PatchInvalid(f"Line {place + 1} of the patch does not say clearly which file is meant.")
-    creates = lines[place].startswith("new ")
-    return FilePatch(_same_path(old, new, place - 1), creates, not creates, ())
+    if head == lines[index - 1] or old is None or new is None or not (old.startswith("a/") and new.startswith("b/")):
+        raise PatchInvalid(f"Line {index + 1} of the patch does not say clearly which file is meant.")
+    creates = lines[index].startswith("new ")
+    return FilePatch(_same_path(old, new, index - 1), creates, not creates, ())
 
 
-def _file(lines: Sequence[str], place: int) -> tuple[FilePatch, int]:
-    old, new = (_name(lines[place + step][4:]) for step in (0, 1))
+def _file(lines: Sequence[str], index: int) -> tuple[FilePatch, int]:
+    old, new = (_name(lines[index + step][4:]) for step in (0, 1))
     if old is None and new is None:
-        raise PatchInvalid(f"Line {place + 1} of the patch does not name a file.")
-    path = _same_path(old, new, place)
-    place += 2
+        raise PatchInvalid(f"Line {index + 1} of the patch does not name a file.")
+    path = _same_path(old, new, index)
+    index += 2
     hunks: list[Hunk] = []
-    while place < len(lines) and lines[place].startswith("@@"):
-        hunk, place = _hunk(lines, place)
+    while index < len(lines) and lines[index].startswith("@@"):
+        hunk, index = _hunk(lines, index)
         hunks.append(hunk)
     if not hunks:
         raise PatchInvalid(f"There is no hunk for {path!r}: a line such as `@@ -1,3 +1,4 @@` begins one.")
-    return FilePatch(path, old is None, new is None, tuple(hunks)), place
+    return FilePatch(path, old is None, new is None, tuple(hunks)), index
 
 
 def _name(text: str) -> str | None:
@@ -166,7 +166,7 @@ def _name(text: str) -> str | None:
 
 def _unquoted(name: str) -> str:
     """Return the real name of a file that git has quoted because of a special character."""
-    plain = _ESCAPED.sub(lambda found: _letter(found[1]), name.encode())
+    plain = _ESCAPED.sub(lambda match: _letter(match[1]), name.encode())
     try:
         return plain.decode()
     except UnicodeDecodeError:
@@ -177,29 +177,29 @@ def _letter(escaped: bytes) -> bytes:
     return bytes([int(escaped, 8) & 0xFF]) if len(escaped) == 3 else _LETTERS.get(escaped, escaped)
 
 
-def _same_path(old: str | None, new: str | None, place: int) -> str:
+def _same_path(old: str | None, new: str | None, index: int) -> str:
     stripped = [name.removeprefix(prefix) if name is not None else None for name, prefix in ((old, "a/"), (new, "b/"))]
     marked = all(name is None or name.startswith(prefix) for name, prefix in ((old, "a/"), (new, "b/")))
     first, second = stripped if marked else (old, new)
     if first is not None and second is not None and first != second:
-        raise PatchInvalid(f"Line {place + 1} of the patch renames {first!r} to {second!r}; renames are not supported.")
+        raise PatchInvalid(f"Line {index + 1} of the patch renames {first!r} to {second!r}; renames are not supported.")
     path = first if first is not None else second
     assert path is not None
     return path
 
 
-def _hunk(lines: Sequence[str], place: int) -> tuple[Hunk, int]:
-    head = _HUNK.match(lines[place])
+def _hunk(lines: Sequence[str], index: int) -> tuple[Hunk, int]:
+    head = _HUNK.match(lines[index])
     if head is None:
-        raise PatchInvalid(f"Line {place + 1} of the patch should be like `@@ -1,3 +1,4 @@`: {lines[place][:60]!r}.")
+        raise PatchInvalid(f"Line {index + 1} of the patch should be like `@@ -1,3 +1,4 @@`: {lines[index][:60]!r}.")
     start, old_count = int(head[1]), 1 if head[2] is None else int(head[2])
     new_count = 1 if head[4] is None else int(head[4])
-    at = place
+    at = index
     old: list[str] = []
     new: list[str] = []
-    place += 1
-    while place < len(lines) and (len(old) < old_count or len(new) < new_count or lines[place].startswith("\\")):
-        line = lines[place]
+    index += 1
+    while index < len(lines) and (len(old) < old_count or len(new) < new_count or lines[index].startswith("\\")):
+        line = lines[index]
         match line[:1]:
             # Some programs strip the space that marks an empty line as unchanged.
             case " " | "":
@@ -210,17 +210,17 @@ def _hunk(lines: Sequence[str], place: int) -> tuple[Hunk, int]:
             case "+":
                 new.append(line[1:] + "\n")
             case "\\":
-                _strip_newline(lines[place - 1], old, new)
+                _strip_newline(lines[index - 1], old, new)
             case _:
                 break
-        place += 1
+        index += 1
     if (len(old), len(new)) != (old_count, new_count):
         raise PatchInvalid(
             f"The hunk at line {at + 1} of the patch says {old_count} old and {new_count} new lines, "
             f"but has {len(old)} and {len(new)}. Count them again."
         )
     # An empty range names the line before it.
-    return Hunk(start - 1 if old_count else start, tuple(old), tuple(new)), place
+    return Hunk(start - 1 if old_count else start, tuple(old), tuple(new)), index
 
 
 def _strip_newline(before: str, old: list[str], new: list[str]) -> None:
@@ -247,20 +247,20 @@ def _fits(hunk: Hunk, lines: Sequence[str], at: int, *, after: int) -> bool:
 
 
 def _misfit(patch: FilePatch, hunk: Hunk, number: int, lines: Sequence[str], *, near: int) -> str:
-    told = next(_differences(hunk, lines, near), "its lines are not found nearby, or in two places equally near")
-    return f"Hunk {number} does not match {patch.path!r}: {told}. Read the file and write the patch again."
+    text = next(_differences(hunk, lines, near), "its lines are not found nearby, or in two places equally near")
+    return f"Hunk {number} does not match {patch.path!r}: {text}. Read the file and write the patch again."
 
 
 def _differences(hunk: Hunk, lines: Sequence[str], near: int) -> Iterator[str]:
-    for step, wanted in enumerate(hunk.old):
+    for step, requested in enumerate(hunk.old):
         at = near + step
-        there = lines[at] if 0 <= at < len(lines) else None
-        if there is None:
-            yield f"the file ends before line {at + 1}, where the patch has {_short(wanted)}"
-        elif there == wanted[:-1] + "\r\n":
+        target = lines[at] if 0 <= at < len(lines) else None
+        if target is None:
+            yield f"the file ends before line {at + 1}, where the patch has {_short(requested)}"
+        elif target == requested[:-1] + "\r\n":
             yield f"line {at + 1} ends in \\r\\n, so the lines of the patch must too"
-        elif there != wanted:
-            yield f"line {at + 1} is {_short(there)}, and the patch has {_short(wanted)}"
+        elif target != requested:
+            yield f"line {at + 1} is {_short(target)}, and the patch has {_short(requested)}"
 
 
 def _short(line: str) -> str:

@@ -212,13 +212,13 @@ def test_a_message_whose_answer_is_lost_is_sent_again_under_one_key(client: Clie
 def test_patience_has_an_end() -> None:
     client = Client(lambda: SHUT, answer_seconds=1)
     with pytest.raises(DaemonUnreachable):
-        client.send("Hi", SessionRef(), mode=InputMode.QUEUE, patience=0.1)
+        client.send("Hi", SessionRef(), mode=InputMode.QUEUE, timeout=0.1)
 
 
 def test_a_patient_client_waits_for_the_daemon(inhabited: Home, door: Door) -> None:
     door.tells("GetHealth", CUT, STOPPING, health(version="1"))
     door.says("GET", "/runs", Answer(b"{", cut=True), problem("journal_closed", "Stopping.", status=503), {"runs": []})
-    patient = Client(lambda: find_target(inhabited), answer_seconds=5, patience=5)
+    patient = Client(lambda: find_target(inhabited), answer_seconds=5, timeout=5)
     assert patient.status().version == "1"
     assert list(patient.runs().runs) == []
     assert len(door.seen) == 6
@@ -234,7 +234,7 @@ def test_a_daemon_that_comes_back_elsewhere_is_found_there(door: Door) -> None:
         return DaemonTarget(address=door.address, grpc=looked[-1], token=TOKEN)
 
     with open_grpc(door):
-        assert Client(find, patience=5).status().version == "1"
+        assert Client(find, timeout=5).status().version == "1"
     assert looked == [SHUT.grpc, door.grpc, door.grpc]
 
 

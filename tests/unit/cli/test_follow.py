@@ -93,7 +93,7 @@ def test_a_refusal_ends_the_stream(client: Client, door: Door) -> None:
 
 def test_a_daemon_that_stays_away_is_given_up(client: Client, door: Door) -> None:
     door.streams("AttachRun", ENTRIES[:2], cut=True)
-    stream = TapeStream(lambda seq: client.attach_run(RUN, after_seq=seq), run_id=RUN, patience=0.3)
+    stream = TapeStream(lambda seq: client.attach_run(RUN, after_seq=seq), run_id=RUN, timeout=0.3)
     with pytest.raises(DaemonUnreachable):
         list(stream)
     assert stream.after_seq == 2
@@ -160,7 +160,7 @@ def test_a_daemon_that_never_speaks_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         at = f"127.0.0.1:{silent.getsockname()[1]}"
         client = Client(lambda: DaemonTarget(address=f"http://{at}", grpc=at, token=TOKEN))
-        stream = TapeStream(lambda seq: client.attach_run(RUN, after_seq=seq), run_id=RUN, patience=0)
+        stream = TapeStream(lambda seq: client.attach_run(RUN, after_seq=seq), run_id=RUN, timeout=0)
         with pytest.raises(DaemonUnreachable, match="does not answer"):
             list(stream)
 
@@ -184,7 +184,7 @@ def test_a_daemon_that_freezes_is_noticed() -> None:
     try:
         assert child.stdout is not None
         target = DaemonTarget(address="http://127.0.0.1:1", grpc=child.stdout.readline().strip(), token=TOKEN)
-        entries = iter(GrpcCalls(lambda: target, seconds=5, patience=0).attach_run(RUN, after_seq=0, keepalive=0.5))
+        entries = iter(GrpcCalls(lambda: target, seconds=5, timeout=0).attach_run(RUN, after_seq=0, keepalive=0.5))
         assert next(entries)
         child.send_signal(signal.SIGSTOP)
         with pytest.raises(DaemonUnreachable, match="ping timeout"):

@@ -54,7 +54,7 @@ class Talk:
 
 
 def window(talk: Talk, *, tokens: int = 1_000) -> HistoryWindow:
-    return HistoryCache().take_in(SESSION, talk.fresh(), most=tokens).window(tokens=tokens)
+    return HistoryCache().take_in(SESSION, talk.fresh(), maximum=tokens).window(tokens=tokens)
 
 
 def texts(shown: HistoryWindow) -> list[str]:
@@ -124,8 +124,8 @@ def test_results_that_come_with_the_next_run_stand_behind_their_calls() -> None:
     talk.user("three")
     assert texts(window(talk, tokens=59)) == ["three"], "and both runs are dropped together"
     known = HistoryCache()
-    known.take_in(SESSION, NewMessages(0, 3, talk.kept[:3], complete=True), most=1_000)
-    later = known.take_in(SESSION, NewMessages(0, 6, talk.kept[3:], complete=False), most=1_000)
+    known.take_in(SESSION, NewMessages(0, 3, talk.kept[:3], complete=True), maximum=1_000)
+    later = known.take_in(SESSION, NewMessages(0, 6, talk.kept[3:], complete=False), maximum=1_000)
     assert texts(later.window(tokens=1_000)) == ["one", "look", "of a", "of b", "two", "three"]
 
 
@@ -152,24 +152,24 @@ def test_results_that_end_a_past_are_shown_however_long_they_are() -> None:
 def test_what_is_new_joins_what_is_known() -> None:
     talk = Talk().user("one").model("look", "a")
     known = HistoryCache()
-    assert texts(known.take_in(SESSION, talk.fresh(), most=1_000).window(tokens=1_000)) == ["one", "look", NOT_RUN]
-    assert known.position(SESSION, most=100) == (0, 2)
+    assert texts(known.take_in(SESSION, talk.fresh(), maximum=1_000).window(tokens=1_000)) == ["one", "look", NOT_RUN]
+    assert known.position(SESSION, maximum=100) == (0, 2)
     talk.tool("a", "of a").model("two").user("three")
-    assert texts(known.take_in(SESSION, talk.fresh(2, whole=False), most=1_000).window(tokens=1_000)) == [
+    assert texts(known.take_in(SESSION, talk.fresh(2, whole=False), maximum=1_000).window(tokens=1_000)) == [
         "one",
         "look",
         "of a",
         "two",
         "three",
     ]
-    assert known.position(SESSION, most=100) == (0, 5)
+    assert known.position(SESSION, maximum=100) == (0, 5)
 
 
 def test_what_was_read_whole_replaces_what_is_known() -> None:
     known = HistoryCache()
-    known.take_in(SESSION, Talk().user("before").fresh(), most=1_000).window(tokens=1_000)
+    known.take_in(SESSION, Talk().user("before").fresh(), maximum=1_000).window(tokens=1_000)
     after = Talk().user("after").fresh()
-    assert texts(known.take_in(SESSION, after, most=1_000).window(tokens=1_000)) == ["after"]
+    assert texts(known.take_in(SESSION, after, maximum=1_000).window(tokens=1_000)) == ["after"]
 
 
 def test_only_so_many_conversations_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,10 +177,10 @@ def test_only_so_many_conversations_are_kept(monkeypatch: pytest.MonkeyPatch) ->
     known = HistoryCache()
     first, second, third = SessionId("1"), SessionId("2"), SessionId("3")
     for session_id in (first, second, first, third):
-        known.take_in(session_id, Talk().user().fresh(), most=100).window(tokens=100)
-    assert known.position(second, most=100) is None, "the one that was not looked at for longest is forgotten"
-    assert known.position(first, most=100) is not None
-    assert known.position(third, most=100) is not None
+        known.take_in(session_id, Talk().user().fresh(), maximum=100).window(tokens=100)
+    assert known.position(second, maximum=100) is None, "the one that was not looked at for longest is forgotten"
+    assert known.position(first, maximum=100) is not None
+    assert known.position(third, maximum=100) is not None
 
 
 # -- any conversation
@@ -207,7 +207,7 @@ def shown_of(talk: Talk, dice: random.Random, *, tokens: int) -> HistoryWindow:
     while True:
         end = min(len(talk.kept), start + dice.randint(1, 6))
         shown = known.take_in(
-            SESSION, NewMessages(0, end, talk.kept[start:end], complete=start == 0), most=tokens
+            SESSION, NewMessages(0, end, talk.kept[start:end], complete=start == 0), maximum=tokens
         ).window(tokens=tokens)
         if end == len(talk.kept):
             return shown
@@ -244,7 +244,7 @@ def _assert_paired(shown: HistoryWindow) -> None:
 
 def test_a_model_with_a_small_window_does_not_make_a_wide_one_forget() -> None:
     talk = Talk().user("one", tokens=40).user("two", tokens=40).user("three", tokens=40)
-    known = HistoryCache().take_in(SESSION, talk.fresh(), most=1_000)
+    known = HistoryCache().take_in(SESSION, talk.fresh(), maximum=1_000)
     assert texts(known.window(tokens=50)) == ["three"]
     assert known.window(tokens=50).dropped == 2
     assert texts(known.window(tokens=1_000)) == ["one", "two", "three"]
@@ -253,6 +253,6 @@ def test_a_model_with_a_small_window_does_not_make_a_wide_one_forget() -> None:
 def test_what_was_forgotten_for_a_window_is_read_again_for_a_wider_one() -> None:
     talk = Talk().user("one", tokens=40).user("two", tokens=40)
     known = HistoryCache()
-    known.take_in(SESSION, talk.fresh(), most=50)
-    assert known.position(SESSION, most=50) == (0, 2)
-    assert known.position(SESSION, most=100) is None
+    known.take_in(SESSION, talk.fresh(), maximum=50)
+    assert known.position(SESSION, maximum=50) == (0, 2)
+    assert known.position(SESSION, maximum=100) is None

@@ -54,7 +54,7 @@ def assemble(
         for place, text in enumerate(texts, start=1)
     ]
     fresh = NewMessages(0, len(kept), kept, complete=True)
-    seen = PromptSources(agent or an_agent(), HistoryCache().take_in(SESSION, fresh, most=100_000))
+    seen = PromptSources(agent or an_agent(), HistoryCache().take_in(SESSION, fresh, maximum=100_000))
     return PromptAssembler(NoEngine()).assemble(state or a_run(), seen, tools, window_tokens=window, halved=halved)
 
 

@@ -52,17 +52,19 @@ async def _run(folder: Path, kept_for: timedelta, context: JobContext) -> None:
         await _clear(session_id, context)
     after = ""
     while context.clock.monotonic() - began < WORK_SECONDS:
-        found = await context.engine.read(partial(rotation.due, before_ms=before_ms, after=after, limit=BATCH_SIZE))
+        session_ids = await context.engine.read(
+            partial(rotation.due, before_ms=before_ms, after=after, limit=BATCH_SIZE)
+        )
         try:
-            for session_id in found:
+            for session_id in session_ids:
                 await _rotate(session_id, folder, context)
         except FileNotWritable as error:
             # Most likely the disk is full: no other session would fit either. The next round tries again.
             log.warning("sessions are not rotated: %s", error.detail)
             return
-        if not found:
+        if not session_ids:
             return
-        after = found[-1]
+        after = session_ids[-1]
 
 
 async def _rotate(session_id: SessionId, folder: Path, context: JobContext) -> None:

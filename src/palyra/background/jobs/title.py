@@ -31,12 +31,12 @@ async def run(payload: JsonObject, context: JobContext) -> None:
     at = context.clock.now()
 
     def unit(conn: Connection) -> None:
-        book = SessionWriter.open(conn, session_id, ids=context.ids)
+        writer = SessionWriter.open(conn, session_id, ids=context.ids)
         text = messages.first_input(conn, session_id)
         if text is None or sessions.titled(conn, session_id):
             return
-        book.note(SessionRenamed(at=at, title=title_of(text)))
-        book.close()
+        writer.note(SessionRenamed(at=at, title=title_of(text)))
+        writer.close()
 
     await context.engine.write(unit)
 

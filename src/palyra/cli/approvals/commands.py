@@ -42,16 +42,15 @@ approvals.add_command(reissue)
 @click.pass_obj
 def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
     """List approval requests, newest first."""
-    found = latest(invocation.client, only_open=not everything)
+    page = latest(invocation.client, only_open=not everything)
     if invocation.json:
-        show_json(found)
+        show_json(page)
         return
-    if not found.approvals and not everything:
+    if not page.approvals and not everything:
         show(["No pending approvals."])
         return
     rows = [
-        (one.approval_id[-CODE_CHARS:], _state_text(one), one.effect.risk, one.effect.summary)
-        for one in found.approvals
+        (one.approval_id[-CODE_CHARS:], _state_text(one), one.effect.risk, one.effect.summary) for one in page.approvals
     ]
     show(table(("CODE", "STATUS", "RISK", "ACTION"), rows))
     say("See the full request with `palyra approvals show CODE`.")
@@ -146,11 +145,11 @@ def revoke(invocation: Invocation, grant: str) -> None:
     GRANT is the id of a grant, or its last six characters.
     """
     grant_id = _grant_id(invocation, grant)
-    taken = invocation.client.approvals.revoke_grant(grant_id)
+    claimed_grant = invocation.client.approvals.revoke_grant(grant_id)
     if invocation.json:
-        show_json(taken)
+        show_json(claimed_grant)
         return
-    show([f"Revoked. {printable_line(taken.tool)} for {escape_line(taken.kind)} needs approval again."])
+    show([f"Revoked. {printable_line(claimed_grant.tool)} for {escape_line(claimed_grant.kind)} needs approval again."])
 
 
 @approvals.command("export")
@@ -171,7 +170,7 @@ def _show(invocation: Invocation, one: Approval) -> None:
     if invocation.json:
         show_json(one)
         return
-    told = [
+    lines = [
         ("approval", one.approval_id),
         ("action", one.effect.summary),
         ("risk", one.effect.risk.value),
@@ -185,7 +184,7 @@ def _show(invocation: Invocation, one: Approval) -> None:
         ("covers", escape_line(class_of_pattern(one.effect, one.pattern) if one.pattern else one.effect.kind)),
         ("run", one.run_id),
     ]
-    show(facts(told))
+    show(facts(lines))
     if one.effect.detail:
         show(["(proposed by the agent, but not run:)"] if one.given is not None else [])
         show(detail_rows(one.effect.detail, width=screen_width()))
@@ -204,8 +203,8 @@ def _object(text: str) -> dict[str, Any]:
 def _grant_id(invocation: Invocation, grant: str) -> str:
     if not is_id_suffix(grant):
         return grant
-    found = invocation.client.approvals.grants(limit=MAX_GRANTS).grants
-    return find_by_suffix(grant, (one.grant_id for one in found))
+    grants = invocation.client.approvals.grants(limit=MAX_GRANTS).grants
+    return find_by_suffix(grant, (one.grant_id for one in grants))
 
 
 def _state_text(one: Approval) -> str:

@@ -29,38 +29,38 @@ def find_any(client: Client, name: str) -> str:
     """Return the id of an approval request, answered or not; the daemon knows only open ones by their codes."""
     if name != "last" and not is_id_suffix(name):
         return name
-    found = latest(client, only_open=False).approvals
-    return _last(found) if name == "last" else _by_ending(name, found)
+    approvals = latest(client, only_open=False).approvals
+    return _last(approvals) if name == "last" else _by_ending(name, approvals)
 
 
 def find_open(client: Client, name: str) -> str:
     """Return the id of a request to answer. If two are open, the last may not be the one that the person has seen."""
     if name != "last" and not is_id_suffix(name):
         return name
-    found = latest(client, only_open=True).approvals
+    approvals = latest(client, only_open=True).approvals
     if name != "last":
-        return _by_ending(name, found)
-    if len(found) > 1:
+        return _by_ending(name, approvals)
+    if len(approvals) > 1:
         raise ApprovalAmbiguous
-    return _last(found)
+    return _last(approvals)
 
 
 def find_overdue(client: Client, name: str) -> str:
     """Return the id of a request to reissue; `last` is the last that was not answered in time."""
     if name != "last":
         return find_any(client, name)
-    found = latest(client, only_open=False).approvals
-    return _last(tuple(one for one in found if one.decision == ApprovalDecision.TIMED_OUT))
+    approvals = latest(client, only_open=False).approvals
+    return _last(tuple(one for one in approvals if one.decision == ApprovalDecision.TIMED_OUT))
 
 
-def _last(found: Sequence[Approval]) -> str:
-    if not found:
+def _last(approvals: Sequence[Approval]) -> str:
+    if not approvals:
         raise ApprovalMissing
-    return found[0].approval_id
+    return approvals[0].approval_id
 
 
-def _by_ending(name: str, found: Sequence[Approval]) -> str:
+def _by_ending(name: str, approvals: Sequence[Approval]) -> str:
     try:
-        return find_by_suffix(name, (one.approval_id for one in found))
+        return find_by_suffix(name, (one.approval_id for one in approvals))
     except IdNotFound:
         return name  # there may be more than were listed, and the daemon knows them all

@@ -78,8 +78,8 @@ class ChatSession:
 
     def recap(self) -> tuple[SessionMessage, ...]:
         """Return the last messages that still count, in order; empty for a new session."""
-        said = self._client.messages(self.session.session_id, limit=RECAP_REACH)
-        counting = [message for message in said if message.tape_seq > self.session.reset_seq]
+        messages = self._client.messages(self.session.session_id, limit=RECAP_REACH)
+        counting = [message for message in messages if message.tape_seq > self.session.reset_seq]
         talk = [message for message in counting if message.role != "tool" and message.text.strip()]
         return tuple(reversed(talk[:2]))
 
@@ -127,7 +127,7 @@ class ChatSession:
         key = os.urandom(16).hex()
         self.own_keys.add(key)
         ref = SessionRef(session_id=self.session.session_id)
-        return self._client.send(check(text), ref, mode=InputMode.STEER, key=key, patience=SEND_TIMEOUT_SECONDS)
+        return self._client.send(check(text), ref, mode=InputMode.STEER, key=key, timeout=SEND_TIMEOUT_SECONDS)
 
     def cancel(self, run_id: str) -> None:
         """Cancel a run."""
@@ -196,16 +196,16 @@ class ChatSession:
         return SlashReply(tuple(recap_lines(self)) or (f"Continuing session: {name_of(session)}",), moved=True)
 
     def _list(self) -> SlashReply:
-        kept = self._client.sessions(limit=LISTED).sessions
+        sessions = self._client.sessions(limit=LISTED).sessions
         archived = self._client.sessions(archived=True, limit=LISTED).sessions
-        latest = sorted((*kept, *archived), key=lambda session: session.updated_at, reverse=True)
+        latest = sorted((*sessions, *archived), key=lambda session: session.updated_at, reverse=True)
         self._listed = tuple(latest[:LISTED])
-        return SlashReply(tuple(self._row(place, session) for place, session in enumerate(self._listed, 1)))
+        return SlashReply(tuple(self._row(index, session) for index, session in enumerate(self._listed, 1)))
 
-    def _row(self, place: int, session: Session) -> str:
+    def _row(self, index: int, session: Session) -> str:
         here = "*" if session.session_id == self.session.session_id else " "
         away = " (archived)" if session.archived_at is not None else ""
-        return f" {here}{place}  {date_time(session.updated_at)}  {name_of(session)}{away}"
+        return f" {here}{index}  {date_time(session.updated_at)}  {name_of(session)}{away}"
 
     def _replace(self, session: Session) -> Session:
         self._client.cleanup(session.session_id)
@@ -227,19 +227,19 @@ def print_first_answer(client: Client) -> None:
 
 def model_in_words(client: Client) -> str:
     """Return the model that answers, as text for a sentence."""
-    told = client.status()
-    name = printable_line(model_name(told.provider, told.model))
+    status = client.status()
+    name = printable_line(model_name(status.provider, status.model))
     return "the built-in helper" if name == "embedded" else name
 
 
 def recap_lines(conversation: ChatSession) -> list[str]:
     """Return the lines shown to a person who comes back to a conversation."""
-    said = conversation.recap()
-    if not said:
+    messages = conversation.recap()
+    if not messages:
         return []
     session = conversation.session
     lines = [f"Continuing session {session.session_id}: {name_of(session)} (last used {date_time(session.updated_at)})"]
-    for message in said:
+    for message in messages:
         sign = ">" if message.role == "user" else " "
         lines.append(f"{sign} {printable_line(message.text, width=RECAP_WIDTH)}")
     return lines

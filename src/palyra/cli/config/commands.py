@@ -115,16 +115,16 @@ def show_target(invocation: Invocation) -> None:
             }
         )
         return
-    standing = "not running; start it with `palyra up`"
+    state = "not running; start it with `palyra up`"
     if running:
-        standing = f"running, process {daemon.pid}, version {daemon.version}" if daemon else "starting or stopping"
+        state = f"running, process {daemon.pid}, version {daemon.version}" if daemon else "starting or stopping"
     token = str(home.token) if os.access(home.token, os.R_OK) else f"{home.token} (missing or not readable)"
     show(
         facts(
             [
                 ("home", str(home.path)),
                 ("because", "; ".join(because)),
-                ("daemon", standing),
+                ("daemon", state),
                 ("address", f"{daemon.address} (configuration, lists)" if daemon else None),
                 ("grpc", f"{daemon.grpc or 'unknown'} (streams, status)" if daemon else None),
                 ("token", token),

@@ -81,15 +81,15 @@ def edited(text: str, what: Change) -> str:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    wanted = tomllib.loads(text)
-    what(wanted)
+    requested_document = tomllib.loads(text)
+    what(requested_document)
     try:
         document = tomlkit.parse(text)
         what(document)
         made = tomlkit.dumps(document)
         if made.endswith("\n\n") and not text.endswith("\n\n"):
             made = made[:-1]
-        if tomllib.loads(made) == wanted:
+        if tomllib.loads(made) == requested_document:
             return made
     except (TOMLKitError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, AttributeError, AssertionError):
         pass  # a way to write tables that the editor does not support

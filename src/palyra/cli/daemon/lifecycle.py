@@ -72,7 +72,7 @@ def status(invocation: Invocation) -> None:
             print(f"The daemon is not running ({invocation.home.path}). Start it with `palyra up`.")
         raise click.exceptions.Exit(Exit.UNREACHABLE)
     try:
-        told = invocation.ask_status()
+        reported_status = invocation.ask_status()
     except PalyraError as error:
         by_token = isinstance(error, TokenUnusable | TokenRejected)
         if invocation.json:
@@ -85,9 +85,11 @@ def status(invocation: Invocation) -> None:
         raise click.exceptions.Exit(Exit.FAILED if by_token else Exit.UNREACHABLE) from None
     stops = _stops(invocation)
     if invocation.json:
-        show_json({"running": True, "address": daemon.address, **msgspec.structs.asdict(told), "stops": stops})
+        show_json(
+            {"running": True, "address": daemon.address, **msgspec.structs.asdict(reported_status), "stops": stops}
+        )
     else:
-        show(_table(daemon, told, stops))
+        show(_table(daemon, reported_status, stops))
 
 
 def _stops(invocation: Invocation) -> Sequence[EmergencyStop]:
@@ -141,11 +143,11 @@ def _warn_of_sandbox(invocation: Invocation) -> None:
         )
 
 
-def _table(daemon: DaemonRecord, told: DaemonStatus, stops: Sequence[EmergencyStop]) -> list[str]:
-    version = told.version
+def _table(daemon: DaemonRecord, reported_status: DaemonStatus, stops: Sequence[EmergencyStop]) -> list[str]:
+    version = reported_status.version
     if version != VERSION:
         version += f" (this command is {VERSION}; run `palyra restart` to update the daemon)"
-    shown = [
+    rows = [
         ("daemon", f"running, process {daemon.pid}, since {date_time(daemon.started_at)}"),
         (
             "stopped",
@@ -154,28 +156,28 @@ def _table(daemon: DaemonRecord, told: DaemonStatus, stops: Sequence[EmergencySt
         ("address", daemon.address),
         ("grpc", daemon.grpc),
         ("version", version),
-        ("home", told.home),
-        ("journal", f"{told.engine} schema {told.schema}"),
-        ("storage", _storage(told)),
-        ("tapes", next((part.detail for part in told.parts if part.name == "tapes"), None)),
-        ("model", model_name(told.provider, told.model)),
-        ("workspace", told.workspace),
-        ("runs", counts(told.runs)),
-        ("tasks", counts(told.tasks)),
-        ("connections", _connections(told.connections)),
-        ("mcp", next((part.detail for part in told.parts if part.name == "mcp"), None)),
-        ("settings", told.settings_hash),
+        ("home", reported_status.home),
+        ("journal", f"{reported_status.engine} schema {reported_status.schema}"),
+        ("storage", _storage(reported_status)),
+        ("tapes", next((part.detail for part in reported_status.parts if part.name == "tapes"), None)),
+        ("model", model_name(reported_status.provider, reported_status.model)),
+        ("workspace", reported_status.workspace),
+        ("runs", counts(reported_status.runs)),
+        ("tasks", counts(reported_status.tasks)),
+        ("connections", _connections(reported_status.connections)),
+        ("mcp", next((part.detail for part in reported_status.parts if part.name == "mcp"), None)),
+        ("settings", reported_status.settings_hash),
     ]
-    tapes = {part.name: "red" for part in told.parts if part.name == "tapes" and part.status != "ok"}
-    if told.storage != "ok":
-        return facts(shown, colours={"storage": "red", "stopped": "red", **tapes})
-    return facts(shown, colours={**({"stopped": "red"} if stops else {"daemon": "green"}), **tapes})
+    tapes = {part.name: "red" for part in reported_status.parts if part.name == "tapes" and part.status != "ok"}
+    if reported_status.storage != "ok":
+        return facts(rows, colours={"storage": "red", "stopped": "red", **tapes})
+    return facts(rows, colours={**({"stopped": "red"} if stops else {"daemon": "green"}), **tapes})
 
 
-def _storage(told: DaemonStatus) -> str:
+def _storage(reported_status: DaemonStatus) -> str:
     """Return why the journal cannot be written, and what to do about it."""
-    detail = next((part.detail for part in told.parts if part.name == "journal"), "")
-    return told.storage if told.storage == "ok" else f"{told.storage} ({detail})"
+    detail = next((part.detail for part in reported_status.parts if part.name == "journal"), "")
+    return reported_status.storage if reported_status.storage == "ok" else f"{reported_status.storage} ({detail})"
 
 
 def _connections(now: dict[str, int]) -> str | None:

@@ -70,34 +70,34 @@ def log_line(text: str) -> str:
 
 def followed(path: Path, count: int) -> Iterator[str]:
     """Yield the last lines, then new ones, also after the file was replaced or truncated."""
-    place, identity, rest = 0, -1, b""
+    index, identity, rest = 0, -1, b""
     with suppress(FileNotFoundError), path.open("rb") as file:
         tail = _tail(file, count)
-        place, identity = file.tell(), os.fstat(file.fileno()).st_ino
-        whole, _, rest = tail.rpartition(b"\n")
-        yield from _lines(whole)
+        index, identity = file.tell(), os.fstat(file.fileno()).st_ino
+        full_data, _, rest = tail.rpartition(b"\n")
+        yield from _lines(full_data)
     while True:
         data = b""
         with suppress(FileNotFoundError), path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            if found.st_ino != identity or found.st_size < place:
-                place, identity, rest = 0, found.st_ino, b""
-            file.seek(place)
+            stat = os.fstat(file.fileno())
+            if stat.st_ino != identity or stat.st_size < index:
+                index, identity, rest = 0, stat.st_ino, b""
+            file.seek(index)
             data = file.read(BLOCK_BYTES)
-        place += len(data)
-        whole, _, rest = (rest + data).rpartition(b"\n")
-        yield from _lines(whole)
+        index += len(data)
+        full_data, _, rest = (rest + data).rpartition(b"\n")
+        yield from _lines(full_data)
         if not data:
             time.sleep(POLL_SECONDS)
 
 
 def _tail(file: BinaryIO, count: int) -> bytes:
     """Return the end of a file with this many lines, and leave the file at its end."""
-    end = place = file.seek(0, os.SEEK_END)
+    end = index = file.seek(0, os.SEEK_END)
     data = b""
-    while place > 0 and count > 0 and data.count(b"\n") <= count:
-        step = min(BLOCK_BYTES, place)
-        place = file.seek(place - step)
+    while index > 0 and count > 0 and data.count(b"\n") <= count:
+        step = min(BLOCK_BYTES, index)
+        index = file.seek(index - step)
         data = file.read(step) + data
     file.seek(end)
     return b"".join(data.splitlines(keepends=True)[-count:]) if count else b""

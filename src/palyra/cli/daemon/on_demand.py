@@ -23,9 +23,7 @@ class DaemonOnDemand:
         self._keep = keep
         self._pid: int | None = None
         # A person can go on by hand when the daemon was stopped; a program must get its answer.
-        self.client = (
-            Client(lambda: find_target(home)) if keep else Client(self._find, patience=CONNECT_TIMEOUT_SECONDS)
-        )
+        self.client = Client(lambda: find_target(home)) if keep else Client(self._find, timeout=CONNECT_TIMEOUT_SECONDS)
 
     def take(self) -> None:
         """Make sure that a daemon runs."""

@@ -156,9 +156,9 @@ def _spawn(home: Home, progress: ProgressIndicator, *more: str) -> str:
 
 
 def _read_answer(reader: int, child: subprocess.Popen[bytes], progress: ProgressIndicator) -> str:
-    said = b""
+    text = b""
     ends = time.monotonic() + START_SECONDS
-    while not said.endswith(b"\n"):
+    while not text.endswith(b"\n"):
         if time.monotonic() >= ends:
             child.terminate()
             raise DaemonStartFailed(f"The daemon did not answer within {START_SECONDS:.0f} s. See `palyra logs`.")
@@ -168,8 +168,8 @@ def _read_answer(reader: int, child: subprocess.Popen[bytes], progress: Progress
             if not piece:
                 code = child.wait(timeout=STOP_SECONDS)
                 raise DaemonStartFailed(f"The daemon failed to start (exit code {code}). See `palyra logs`.")
-            said += piece
-    return said.decode(errors="replace").strip()
+            text += piece
+    return text.decode(errors="replace").strip()
 
 
 def _is_served(answer: str) -> bool:

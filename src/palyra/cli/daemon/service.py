@@ -123,7 +123,7 @@ def install(invocation: Invocation, *, system: bool, only_print: bool) -> None:
 def uninstall(invocation: Invocation, *, system: bool) -> None:
     """Remove the service file. The home folder is kept."""
     made = plan(invocation.home, system=system)
-    there = made.installed is not None
+    exists = made.installed is not None
     _refuse_foreign(made)
     try:
         made.path.unlink(missing_ok=True)
@@ -132,8 +132,8 @@ def uninstall(invocation: Invocation, *, system: bool) -> None:
     except OSError as error:
         raise ServiceFileNotWritable(f"{made.path} cannot be removed: {error.strerror}. Run this as root.") from error
     if invocation.json:
-        show_json({"removed": there, "path": str(made.path)})
-    elif not there:
+        show_json({"removed": exists, "path": str(made.path)})
+    elif not exists:
         print(f"{made.path} does not exist.")
     else:
         print(f"Removed: {made.path}")
@@ -221,8 +221,8 @@ def launchd_service(home: Home, *, system: bool) -> Service:
 def _unit(home: Home, *, system: bool, wanted_by: str) -> str:
     root = read(home).settings.workspace.root
     # The dash: the daemon reports a missing workspace more clearly than systemd does.
-    places = [str(home.path)] if root is None else [str(home.path), f"-{Path(os.path.expanduser(root))}"]
-    shared_tmp = any(place.lstrip("-").startswith(("/tmp/", "/var/tmp/")) for place in places)
+    paths = [str(home.path)] if root is None else [str(home.path), f"-{Path(os.path.expanduser(root))}"]
+    shared_tmp = any(location.lstrip("-").startswith(("/tmp/", "/var/tmp/")) for location in paths)
     lines = [
         f"# {MARK}",
         "[Unit]",
@@ -249,7 +249,7 @@ def _unit(home: Home, *, system: bool, wanted_by: str) -> str:
         f"Delegate={' '.join(CONTROLLERS)}",
         "NoNewPrivileges=yes",
         "ProtectSystem=strict",
-        f"ReadWritePaths={' '.join(map(_quoted, places))}",
+        f"ReadWritePaths={' '.join(map(_quoted, paths))}",
         *([] if shared_tmp else ["PrivateTmp=yes"]),
         "RestrictSUIDSGID=yes",
         "LockPersonality=yes",

@@ -76,8 +76,8 @@ def check_all(invocation: Invocation) -> list[Check]:
             *checks,
             Check("settings", FAIL, error.detail, "Fix the file or the variable, then run `palyra doctor` again."),
         ]
-    there = invocation.home.config.exists()
-    what = f"read from {invocation.home.config}" if there else "defaults (there is no config.toml)"
+    exists = invocation.home.config.exists()
+    what = f"read from {invocation.home.config}" if exists else "defaults (there is no config.toml)"
     checks.append(Check("settings", OK, what))
     checks.append(check_provider(settings))
     checks.extend(check_providers(invocation, settings))
@@ -104,9 +104,9 @@ def check_clock(home: Home) -> Check:
     """Check that the machine's clock can be right: set at all, and not behind what was written before."""
     # This checks the machine's own clock, so it is read directly.
     now = time.gmtime()
-    said = time.strftime("%Y-%m-%d %H:%M:%S UTC", now)
+    text = time.strftime("%Y-%m-%d %H:%M:%S UTC", now)
     if now.tm_year < FIRST_YEAR:
-        return Check("clock", FAIL, f"the system clock reads {said}", "Set the system clock.")
+        return Check("clock", FAIL, f"the system clock reads {text}", "Set the system clock.")
     seconds = calendar.timegm(now)
     ahead = [
         path for path in (home.journal, home.log) if path.exists() and path.stat().st_mtime > seconds + SKEW_SECONDS
@@ -115,10 +115,10 @@ def check_clock(home: Home) -> Check:
         return Check(
             "clock",
             WARN,
-            f"{ahead[0].name} was modified after the current time ({said})",
+            f"{ahead[0].name} was modified after the current time ({text})",
             "The clock was set back. Set it correctly: tapes and leases depend on it.",
         )
-    return Check("clock", OK, said)
+    return Check("clock", OK, text)
 
 
 def check_home(home: Home) -> Iterator[Check]:
@@ -129,11 +129,11 @@ def check_home(home: Home) -> Iterator[Check]:
     if not home.path.is_dir():
         yield Check("home", FAIL, f"{home.path} is not a folder", "Move it, or choose another home with --home.")
         return
-    yield _check_mode("home", home.path, wanted=0o700)
+    yield _check_mode("home", home.path, requested=0o700)
     private = (("token", home.token), ("key", home.key), ("vault", home.vault_key), ("history", home.history))
     for name, path in private:
         if path.exists():
-            yield _check_mode(name, path, wanted=0o600)
+            yield _check_mode(name, path, requested=0o600)
     if home.token.exists():
         try:
             read_token(home)
@@ -224,8 +224,8 @@ def _check_keys(invocation: Invocation, settings: Settings) -> Iterator[Check]:
     for reference, why in lost.items():
         remedy = "Store the key there, or set another with `palyra providers add NAME --replace`."
         yield Check("keys", FAIL, f"{keys.get(reference, 'a provider')}: {why}", remedy)
-    if found := [reference for reference in keys if reference not in lost]:
-        yield Check("keys", OK, f"found: {', '.join(found)}")
+    if matches := [reference for reference in keys if reference not in lost]:
+        yield Check("keys", OK, f"found: {', '.join(matches)}")
 
 
 def _lost_keys(invocation: Invocation) -> dict[str, str] | None:
@@ -235,28 +235,28 @@ def _lost_keys(invocation: Invocation) -> dict[str, str] | None:
     # The daemon's environment may have other variables than ours, and the vault is its own.
     client = Client(lambda: find_target(invocation.home), answer_seconds=STATUS_SECONDS)
     try:
-        found = client.providers.list().providers
+        provider_statuses = client.providers.list().providers
     except PalyraError:
         return None  # why it does not answer is reported already
-    return {lost.reference: lost.reason for one in found for lost in one.lost}
+    return {lost.reference: lost.reason for one in provider_statuses for lost in one.lost}
 
 
 def check_sandbox(settings: Settings, home: Home | None = None) -> Check:
     """Check that the configured sandbox works: without it agents run no programs, everything else works."""
     tier = Tier(settings.sandbox.tier)
-    found = check_tier(tier, wanted=tier, home=home, settings=settings)
-    if not found.works:
-        return Check("sandbox", WARN, f"{tier} is not available: {found.what}", found.remedy)
+    tier_check = check_tier(tier, requested_tier=tier, home=home, settings=settings)
+    if not tier_check.works:
+        return Check("sandbox", WARN, f"{tier} is not available: {tier_check.what}", tier_check.remedy)
     if tier is Tier.OFF:
         return Check("sandbox", WARN, "off: programs run with all of your rights", "Set sandbox.tier to strict.")
     counted = check_memory_accounting(home).what if home is not None else ""
-    return Check("sandbox", OK, f"{tier}: {found.what}" + (f"; memory: {counted}" if counted else ""))
+    return Check("sandbox", OK, f"{tier}: {tier_check.what}" + (f"; memory: {counted}" if counted else ""))
 
 
 def check_search(settings: Settings) -> Check:
     """Check that ripgrep is available for file searches. It is optional: without it searches only take longer."""
-    found = try_search(Tier(settings.sandbox.tier))
-    return Check("search", OK, found.what, found.remedy)
+    search_check = try_search(Tier(settings.sandbox.tier))
+    return Check("search", OK, search_check.what, search_check.remedy)
 
 
 def check_wasm() -> Check:
@@ -274,8 +274,8 @@ def check_wasm() -> Check:
 
 def check_plugins(home: Home) -> Iterator[Check]:
     """Check that the plugins are what was installed; no result if there are none."""
-    found = list(load_all(home))
-    for plugin in found:
+    result = list(load_all(home))
+    for plugin in result:
         try:
             if isinstance(plugin, FaultyPlugin):
                 raise plugin.error
@@ -283,8 +283,8 @@ def check_plugins(home: Home) -> Iterator[Check]:
         except PalyraError as error:
             yield Check("plugins", WARN, error.detail, "Check all plugins with `palyra plugins verify`.")
             return
-    if found:
-        yield Check("plugins", OK, f"{plural(len(found), 'plugin')} installed and unchanged")
+    if result:
+        yield Check("plugins", OK, f"{plural(len(result), 'plugin')} installed and unchanged")
 
 
 def check_daemon(invocation: Invocation) -> Check:
@@ -295,16 +295,16 @@ def check_daemon(invocation: Invocation) -> Check:
             return Check("daemon", WARN, "starting or stopping", "Try again in a moment.")
         return Check("daemon", OK, "not running", "Start it with `palyra up`.")
     try:
-        told = invocation.ask_status()
+        status = invocation.ask_status()
     except (TokenUnusable, TokenRejected) as error:
         return Check("daemon", FAIL, f"process {daemon.pid} is running, but it rejects the token", describe(error))
     except PalyraError as error:
         return Check("daemon", FAIL, f"process {daemon.pid} is running, but does not answer correctly", describe(error))
-    if told.storage != "ok":
-        detail = next((part.detail for part in told.parts if part.name == "journal"), "")
-        return Check("daemon", FAIL, f"the journal cannot be written: {told.storage}", detail or "See `palyra logs`.")
-    if told.version != VERSION:
-        what = f"version {told.version} is running; this command is {VERSION}"
+    if status.storage != "ok":
+        detail = next((part.detail for part in status.parts if part.name == "journal"), "")
+        return Check("daemon", FAIL, f"the journal cannot be written: {status.storage}", detail or "See `palyra logs`.")
+    if status.version != VERSION:
+        what = f"version {status.version} is running; this command is {VERSION}"
         return Check("daemon", WARN, what, "Update the daemon with `palyra restart`.")
     return Check("daemon", OK, f"running at {daemon.address} (process {daemon.pid})")
 
@@ -318,10 +318,10 @@ def check_mcp(invocation: Invocation, settings: Settings) -> Iterator[Check]:
         yield Check("mcp", FAIL, "servers are configured, but the package mcp is not installed", remedy)
         return
     try:
-        told = invocation.ask_status() if find_daemon(invocation.home) is not None else None
+        status = invocation.ask_status() if find_daemon(invocation.home) is not None else None
     except PalyraError:
-        told = None  # why it does not answer is reported already
-    for part in told.parts if told is not None else ():
+        status = None  # why it does not answer is reported already
+    for part in status.parts if status is not None else ():
         if part.name == "mcp":
             state = OK if part.status == "ok" else WARN
             yield Check("mcp", state, part.detail, "" if state == OK else "See `palyra mcp list`.")
@@ -340,14 +340,14 @@ def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
         return
     try:
         with tape_proof.open_snapshot(home, settings) as conn:
-            schema, known = migrate.current(conn), migrate.steps(conn.dialect.name)[-1].number
-            newest_ms = sessions.newest_ms(conn) if schema == known else 0
+            schema, known_count = migrate.current(conn), migrate.steps(conn.dialect.name)[-1].number
+            newest_ms = sessions.newest_ms(conn) if schema == known_count else 0
     except Exception as error:
         # The doctor continues whatever it finds, and a damaged file makes the database fail in many ways.
         yield Check(where, FAIL, _error_text(error), "See `palyra logs`. If the file is damaged, restore a backup.")
         return
-    yield _check_schema(where, schema, known=known)
-    if schema == known:
+    yield _check_schema(where, schema, known_count=known_count)
+    if schema == known_count:
         yield from check_times(newest_ms)
         yield _check_chain(home, settings)
         yield from check_vault(home, settings)
@@ -380,9 +380,9 @@ def check_vault(home: Home, settings: Settings) -> Iterator[Check]:
             sealed = secrets.keys(conn)
         if not sealed:
             return
-        place = VaultKeySource(home.vault_key, reference=references(settings).get("vault.key"))
-        if (key := place.load()) is None:
-            raise place.missing()
+        vault_key_source = VaultKeySource(home.vault_key, reference=references(settings).get("vault.key"))
+        if (key := vault_key_source.load()) is None:
+            raise vault_key_source.missing()
     except PalyraError as error:
         yield Check("secrets", FAIL, error.detail)
         return
@@ -399,12 +399,12 @@ def check_vault(home: Home, settings: Settings) -> Iterator[Check]:
         yield Check("secrets", OK, f"{plural(count, 'secret')} can be decrypted")
 
 
-def _check_schema(where: str, schema: int, *, known: int) -> Check:
-    if schema > known:
-        what = f"schema {schema} is newer than this version supports ({known})"
+def _check_schema(where: str, schema: int, *, known_count: int) -> Check:
+    if schema > known_count:
+        what = f"schema {schema} is newer than this version supports ({known_count})"
         return Check(where, FAIL, what, "Use the version of Palyra that wrote it, or a newer one.")
-    if schema < known:
-        return Check(where, WARN, f"schema {schema}; the next start migrates it to {known}")
+    if schema < known_count:
+        return Check(where, WARN, f"schema {schema}; the next start migrates it to {known_count}")
     return Check(where, OK, f"readable, schema {schema}")
 
 
@@ -424,14 +424,14 @@ def _check_chain(home: Home, settings: Settings) -> Check:
 
 
 def _nearest(path: Path) -> Path:
-    return next(place for place in (path, *path.parents) if place.exists())
+    return next(target_path for target_path in (path, *path.parents) if target_path.exists())
 
 
-def _check_mode(name: str, path: Path, *, wanted: int) -> Check:
+def _check_mode(name: str, path: Path, *, requested: int) -> Check:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         what = f"{path} is accessible to other users (mode {mode:04o})"
-        return Check(name, FAIL, what, f"chmod {wanted:o} {path}")
+        return Check(name, FAIL, what, f"chmod {requested:o} {path}")
     return Check(name, OK, f"{path} (mode {mode:04o})")
 
 

@@ -38,7 +38,7 @@ def show_attestations(invocation: Invocation, execution: str, *, export_file: Pa
     Exit codes: 0 all attestations are valid, 1 one is not, or there are none.
     """
     if export_file is not None:
-        found = find_in(export_file, _id(execution))
+        attestations = find_in(export_file, _id(execution))
     else:
         with open_snapshot(invocation.home, invocation.settings) as conn:
             from palyra.daemon.system_clock import SystemClock
@@ -46,47 +46,47 @@ def show_attestations(invocation: Invocation, execution: str, *, export_file: Pa
             if is_id_suffix(execution):
                 execution = find_by_suffix(execution, runs.ending_in(conn, execution.upper()))
             now_ms = to_ms(SystemClock().now())
-            found = find(conn, _id(execution), key=public_key(invocation.home.key), now_ms=now_ms)
+            attestations = find(conn, _id(execution), key=public_key(invocation.home.key), now_ms=now_ms)
     if invocation.json:
-        show_json({"attestations": [_fields(one) for one in found]})
+        show_json({"attestations": [_fields(one) for one in attestations]})
     else:
-        for place, one in enumerate(found):
-            show(["", *_attestation_lines(one)] if place else _attestation_lines(one))
-    return Exit.DONE if all(one.problem is None for one in found) else Exit.FAILED
+        for index, one in enumerate(attestations):
+            show(["", *_attestation_lines(one)] if index else _attestation_lines(one))
+    return Exit.DONE if all(one.problem is None for one in attestations) else Exit.FAILED
 
 
 def _id(execution: str) -> str | None:
     return parse_ulid(execution, "id of a run or a call") if execution != "last" else None
 
 
-def _fields(found: FoundAttestation) -> dict[str, object]:
+def _fields(checked: FoundAttestation) -> dict[str, object]:
     return {
-        "session_id": found.entry.session_id,
-        "tape_seq": found.entry.tape_seq,
-        "run_id": found.entry.run_id,
-        "call_id": found.call_id,
-        "holds": found.problem is None,
-        "problem": found.problem,
-        "statement": found.attestation.statement,
-        "signature": found.attestation.signature,
-        "public_key": found.attestation.public_key,
+        "session_id": checked.entry.session_id,
+        "tape_seq": checked.entry.tape_seq,
+        "run_id": checked.entry.run_id,
+        "call_id": checked.call_id,
+        "holds": checked.problem is None,
+        "problem": checked.problem,
+        "statement": checked.attestation.statement,
+        "signature": checked.attestation.signature,
+        "public_key": checked.attestation.public_key,
     }
 
 
-def _attestation_lines(found: FoundAttestation) -> list[str]:
-    if found.problem is not None:
+def _attestation_lines(checked: FoundAttestation) -> list[str]:
+    if checked.problem is not None:
         # If it was changed, it may contain anything.
-        place = f"session {printable_line(found.entry.session_id)}, entry {found.entry.tape_seq}"
-        return [f"Call {printable_line(found.call_id)} ({place}): {printable_line(found.problem)}."]
-    stated = attestation.read(found.attestation.statement)
-    whole = stated.full_result
+        location = f"session {printable_line(checked.entry.session_id)}, entry {checked.entry.tape_seq}"
+        return [f"Call {printable_line(checked.call_id)} ({location}): {printable_line(checked.problem)}."]
+    stated = attestation.read(checked.attestation.statement)
+    full = stated.full_result
     return facts(
         [
             ("call", stated.call_id),
             ("tool", f"{stated.tool} ({stated.runtime})"),
             ("outcome", stated.outcome.value),
             ("for", f"{stated.principal}, by agent {stated.agent_id}"),
-            ("run", f"{stated.run_id}, session {stated.session_id}, entry {found.entry.tape_seq}"),
+            ("run", f"{stated.run_id}, session {stated.session_id}, entry {checked.entry.tape_seq}"),
             ("when", f"{date_time(stated.started_at)} to {clock_time(stated.finished_at)}, attempt {stated.attempt}"),
             ("allowed", _allowed(stated)),
             *(("ran", _program_text(ran)) for ran in stated.programs),
@@ -94,9 +94,9 @@ def _attestation_lines(found: FoundAttestation) -> list[str]:
             ("result", f"sha256 {stated.result}"),
             (
                 "full result",
-                f"artifact {whole.artifact_id}, {whole.size} bytes, sha256 {whole.digest}" if whole else None,
+                f"artifact {full.artifact_id}, {full.size} bytes, sha256 {full.digest}" if full else None,
             ),
-            ("signed", f"by key {found.attestation.public_key}, valid"),
+            ("signed", f"by key {checked.attestation.public_key}, valid"),
         ]
     )
 

@@ -144,9 +144,9 @@ def export_journal(invocation: Invocation, *, session: str | None, since: Path |
 
 def _session_id(conn: Connection, name: str, *, now_ms: int) -> SessionId:
     if name == "last":
-        if (found := sessions.latest(conn, now_ms=now_ms)) is None:
+        if (session_id := sessions.latest(conn, now_ms=now_ms)) is None:
             raise JournalEmpty
-        return found
+        return session_id
     if is_id_suffix(name):
         name = find_by_suffix(name, sessions.ending_in(conn, name.upper()))
     return SessionId(parse_ulid(name, "session id"))
@@ -157,11 +157,11 @@ def _session_id(conn: Connection, name: str, *, now_ms: int) -> SessionId:
 def show_stats(invocation: Invocation) -> None:
     """Show the size of the journal and what it contains."""
     with tape_proof.open_snapshot(invocation.home, invocation.settings) as conn:
-        found = stats.gather(conn, invocation.home)
+        matching_stats = stats.gather(conn, invocation.home)
     if invocation.json:
-        show_json(found)
+        show_json(matching_stats)
     else:
-        show(_table(found))
+        show(_table(matching_stats))
 
 
 @journal.command("rebuild")
@@ -219,14 +219,16 @@ def _verify_deep(invocation: Invocation, saved: Anchor | None) -> Exit:
     examined = replay_check.examine(invocation.home, invocation.settings, saved=saved)
     parts = {"file": examined.file, "rows": examined.rows, "archive": examined.archive}
     if invocation.json:
-        fields = {name: [_fields(problem) for problem in found] for name, found in parts.items()}
+        fields = {name: [_fields(problem) for problem in problems] for name, problems in parts.items()}
         show_json({**_fields_of(examined.report), "ok": examined.ok, "deep": fields})
         return Exit.DONE if examined.ok else Exit.FAILED
     _print_report(examined.report, "journal")
-    for name, found in parts.items():
-        if found:
-            more = f" ({plural(len(found), 'problem')}; list them with --json)" if len(found) > 1 else ""
-            print(f"{_DEEP[name][0]}: {_location(found[0])}{printable_line(found[0].what)}{more}. {_DEEP[name][1]}")
+    for name, problems in parts.items():
+        if problems:
+            more = f" ({plural(len(problems), 'problem')}; list them with --json)" if len(problems) > 1 else ""
+            print(
+                f"{_DEEP[name][0]}: {_location(problems[0])}{printable_line(problems[0].what)}{more}. {_DEEP[name][1]}"
+            )
     if examined.ok:
         print("The database file, the archive and the projections are correct.")
     elif not examined.report.ok:
@@ -241,20 +243,23 @@ _DEEP = {
 }
 
 
-def _table(found: Stats) -> list[str]:
+def _table(matching_stats: Stats) -> list[str]:
     return facts(
         [
-            ("journal", f"{found.engine}, schema {found.schema}, {found.bytes / 1024**2:.1f} MiB"),
-            ("id", found.journal_id),
-            ("restored from", found.restored_from),
-            ("sessions", f"{found.sessions} ({found.archived} archived)"),
-            ("rotated", str(found.rotated) if found.rotated else None),
-            ("runs", counts(found.runs)),
-            ("entries", str(found.entries)),
-            ("messages", str(found.messages)),
-            ("anchors", str(found.anchors)),
-            ("oldest", date_time(found.oldest)),
-            ("newest", date_time(found.newest)),
+            (
+                "journal",
+                f"{matching_stats.engine}, schema {matching_stats.schema}, {matching_stats.bytes / 1024**2:.1f} MiB",
+            ),
+            ("id", matching_stats.journal_id),
+            ("restored from", matching_stats.restored_from),
+            ("sessions", f"{matching_stats.sessions} ({matching_stats.archived} archived)"),
+            ("rotated", str(matching_stats.rotated) if matching_stats.rotated else None),
+            ("runs", counts(matching_stats.runs)),
+            ("entries", str(matching_stats.entries)),
+            ("messages", str(matching_stats.messages)),
+            ("anchors", str(matching_stats.anchors)),
+            ("oldest", date_time(matching_stats.oldest)),
+            ("newest", date_time(matching_stats.newest)),
         ]
     )
 

@@ -42,8 +42,13 @@ def _notes(invocation: Invocation, policies: list[Policy]) -> list[tuple[str, st
     notes = [
         (where, f"{what} The policy never applies.") for where, what in misnamed_tools(policies, tools_of(invocation))
     ]
-    for found in permits_by_words(policies):
-        notes.append((f"{found.file}:{found.line}:{found.column}", f"{found.what} {found.remedy}"))
+    for policy_problem in permits_by_words(policies):
+        notes.append(
+            (
+                f"{policy_problem.file}:{policy_problem.line}:{policy_problem.column}",
+                f"{policy_problem.what} {policy_problem.remedy}",
+            )
+        )
     return notes
 
 
@@ -60,9 +65,9 @@ def check_policy(invocation: Invocation, files: tuple[Path, ...]) -> Exit:
     policies, problems = examine(paths)
     notes = _notes(invocation, policies) if not problems else []
     if invocation.json:
-        told = [{"where": where, "what": what} for where, what in notes]
+        lines = [{"where": where, "what": what} for where, what in notes]
         named = [str(path) for path in paths]
-        show_json({"ok": not problems, "files": named, "problems": problems, "notes": told})
+        show_json({"ok": not problems, "files": named, "problems": problems, "notes": lines})
     elif problems:
         for problem in problems:
             where = f"{problem.file}:{problem.line}:{problem.column}"

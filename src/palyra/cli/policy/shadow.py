@@ -59,27 +59,27 @@ def start(invocation: Invocation, paths: tuple[Path, ...]) -> None:
 @click.pass_obj
 def status(invocation: Invocation) -> None:
     """Show the candidate, since when it is evaluated, and the number of differences."""
-    found = invocation.client.policy_shadow.report().shadow
+    shadow_policy = invocation.client.policy_shadow.report().shadow
     if invocation.json:
-        show_json(found)
+        show_json(shadow_policy)
     else:
-        show(facts(_facts(found)))
+        show(facts(_facts(shadow_policy)))
 
 
 @shadow.command("report")
 @click.pass_obj
 def report(invocation: Invocation) -> None:
     """List the differences to the real decisions, by clause, with counts and the latest calls."""
-    found = invocation.client.policy_shadow.report()
+    shadow_report = invocation.client.policy_shadow.report()
     if invocation.json:
-        show_json(found)
+        show_json(shadow_report)
         return
-    for clause in found.clauses:
+    for clause in shadow_report.clauses:
         show([_title(clause)])
         for example in clause.examples[:EXAMPLES_SHOWN]:
             show(_example(example))
         print()
-    one = found.shadow
+    one = shadow_report.shadow
     print(
         f"{plural(one.judged, 'call')} evaluated since {date_time(one.started_at)},"
         f" {plural(one.flipped, 'different decision')}."
@@ -108,12 +108,12 @@ def stop(invocation: Invocation) -> None:
 
 def read_candidate(paths: tuple[Path, ...]) -> list[PolicyFile]:
     """Read the policy files: each file, and of each folder those that end in .cedar."""
-    found: list[Path] = []
+    matching_paths: list[Path] = []
     for path in paths:
-        found += sorted(one for one in path.glob("*.cedar") if not one.is_dir()) if path.is_dir() else [path]
-    if not found:
+        matching_paths += sorted(one for one in path.glob("*.cedar") if not one.is_dir()) if path.is_dir() else [path]
+    if not matching_paths:
         raise PolicyFileNotFound
-    return [PolicyFile(name=str(path.absolute()), text=_read(path)) for path in dict.fromkeys(found)]
+    return [PolicyFile(name=str(path.absolute()), text=_read(path)) for path in dict.fromkeys(matching_paths)]
 
 
 def _read(path: Path) -> str:

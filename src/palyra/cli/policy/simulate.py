@@ -108,12 +108,12 @@ def explain(
         _explain_past(invocation, gate, run, call)
         return
     try:
-        given = msgspec.json.decode(arguments, type=dict[str, object])
+        supplied_arguments = msgspec.json.decode(arguments, type=dict[str, object])
     except msgspec.DecodeError as error:
         raise click.UsageError(f"--arguments must be a JSON object: {error}.") from error
     imagined = HypotheticalCall(
         tool=tool,
-        arguments=given,
+        arguments=supplied_arguments,
         risk=Risk(risk) if risk is not None else None,
         paths=tuple(str(Path(path).absolute()) for path in paths) or None,
         hosts=hosts or None,
@@ -129,7 +129,7 @@ def explain(
     )
     catalog = tools_of(invocation)
     spec = spec_of(invocation, catalog, tool)
-    effect, manifest = _preview(invocation, catalog, tool, given) if given else (None, None)
+    effect, manifest = _preview(invocation, catalog, tool, supplied_arguments) if supplied_arguments else (None, None)
     judged = judge_hypothetical(gate, imagined, spec, effect=effect, manifest=manifest)
     if invocation.json:
         show_json(judged)
@@ -198,16 +198,19 @@ def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime
 
 
 def _explain_past(invocation: Invocation, gate: Gate, name: str, call: str | None) -> None:
-    found = [past for past in _past(invocation, name) if call in (None, past.proposed.call_id)]
-    if not found:
+    matching_decided_calls = [past for past in _past(invocation, name) if call in (None, past.proposed.call_id)]
+    if not matching_decided_calls:
         raise PolicyDecisionNotFound(f"This run has no policy decision for call {call!r}." if call else None)
     catalog = tools_of(invocation)
-    judged = [(past, judge_again(gate, past, spec_of(invocation, catalog, past.proposed.tool))) for past in found]
+    judged = [
+        (past, judge_again(gate, past, spec_of(invocation, catalog, past.proposed.tool)))
+        for past in matching_decided_calls
+    ]
     if invocation.json:
         show_json({"calls": [_flip(past, now) for past, now in judged]})
         return
-    for place, (past, now) in enumerate(judged):
-        if place:
+    for index, (past, now) in enumerate(judged):
+        if index:
             print()
         show(_facts(now, past))
 
@@ -245,20 +248,20 @@ def _preview(
     from palyra.tools.arguments import CallProblem, check
     from palyra.tools.base import ToolContext
 
-    found = catalog.get(tool)
-    if found is None:
+    matching_tool = catalog.get(tool)
+    if matching_tool is None:
         return None, None
-    given = check(catalog, ToolCall(call_id=CallId("imagined"), tool=tool, arguments=arguments))
-    if isinstance(given, CallProblem):
-        raise ArgumentsInvalid(given.reason)
-    if found.preview is None:
+    value = check(catalog, ToolCall(call_id=CallId("imagined"), tool=tool, arguments=arguments))
+    if isinstance(value, CallProblem):
+        raise ArgumentsInvalid(value.reason)
+    if matching_tool.preview is None:
         return None, None
     root = invocation.settings.workspace.root
     folder = Path(os.path.expanduser(root)) if root is not None else invocation.home.workspace
     sandbox = process.build(invocation.home, invocation.settings.sandbox)
     context = ToolContext(workspace=Workspace((folder,)), clock=SystemClock(), sandbox=sandbox)
-    manifest = found.manifest(context) if found.manifest is not None else None
-    return asyncio.run(found.effect(context, given)), manifest
+    manifest = matching_tool.manifest(context) if matching_tool.manifest is not None else None
+    return asyncio.run(matching_tool.effect(context, value)), manifest
 
 
 def _facts(judged: Judgement, past: DecidedCall | None = None) -> list[str]:

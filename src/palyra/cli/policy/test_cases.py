@@ -59,15 +59,15 @@ def run_cases(invocation: Invocation, file: Path, *, files: tuple[Path, ...]) ->
     gate = Gate(load_files(files) if files else load(invocation.home))
     catalog = tools_of(invocation)
     judged = [(case, judge_hypothetical(gate, case, spec_of(invocation, catalog, case.tool))) for case in cases]
-    wrong = [(case, found) for case, found in judged if not _holds(case, found)]
+    wrong = [(case, judgement) for case, judgement in judged if not _holds(case, judgement)]
     if invocation.json:
         show_json(
             {"ok": not wrong, "cases": len(cases), "hash": gate.policy_hash, "wrong": [_fields(*w) for w in wrong]}
         )
         return Exit.FAILED if wrong else Exit.DONE
-    for case, found in wrong:
-        print(f"{paint(printable_line(_title(case)), 'red')}: {_difference(case, found)}")
-        print(f"    {printable_line(found.reason)} Policies: {', '.join(found.policies) or 'none'}.")
+    for case, judgement in wrong:
+        print(f"{paint(printable_line(_title(case)), 'red')}: {_difference(case, judgement)}")
+        print(f"    {printable_line(judgement.reason)} Policies: {', '.join(judgement.policies) or 'none'}.")
     if wrong:
         print(f"\n{len(wrong)} of {plural(len(cases), 'case')} failed.")
     else:
@@ -89,13 +89,13 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     return cases
 
 
-def _holds(case: Case, found: Judgement) -> bool:
-    return found.verdict is case.expect and (case.policy is None or case.policy in found.policies)
+def _holds(case: Case, judgement: Judgement) -> bool:
+    return judgement.verdict is case.expect and (case.policy is None or case.policy in judgement.policies)
 
 
-def _difference(case: Case, found: Judgement) -> str:
-    if found.verdict is not case.expect:
-        return f"expected {case.expect}, got {found.verdict}."
+def _difference(case: Case, judgement: Judgement) -> str:
+    if judgement.verdict is not case.expect:
+        return f"expected {case.expect}, got {judgement.verdict}."
     return f"expected policy {case.policy} to contribute, but it did not."
 
 
@@ -103,5 +103,5 @@ def _title(case: Case) -> str:
     return case.name or f"{case.tool} {case.command or msgspec.json.encode(case.arguments).decode()}"
 
 
-def _fields(case: Case, found: Judgement) -> dict[str, object]:
-    return {"case": _title(case), "expected": case.expect, "verdict": found.verdict, "reason": found.reason}
+def _fields(case: Case, judgement: Judgement) -> dict[str, object]:
+    return {"case": _title(case), "expected": case.expect, "verdict": judgement.verdict, "reason": judgement.reason}

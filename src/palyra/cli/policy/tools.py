@@ -27,9 +27,9 @@ def tools_of(invocation: Invocation) -> "ToolCatalog":
 
 def spec_of(invocation: Invocation, catalog: "ToolCatalog", name: str) -> ToolSpec:
     """Return the spec of a tool; an unknown one may do anything that its arguments name."""
-    found = catalog.get(name)
-    if found is not None:
-        return found.spec
+    tool = catalog.get(name)
+    if tool is not None:
+        return tool.spec
     risk = _risk_of_server(invocation, name) if name.startswith(MCP) else Risk.MEDIUM
     return ToolSpec(name=name, description="", parameters={}, risk=risk)
 
@@ -45,16 +45,16 @@ def unknown_note(catalog: "ToolCatalog", name: str) -> str:
 def misnamed_tools(policies: Iterable[Policy], catalog: "ToolCatalog") -> Iterator[tuple[str, str]]:
     """Yield where a policy names an unknown tool, with a note: that policy would never apply."""
     for policy in policies:
-        for found in _NAMED.finditer(policy.text):
-            if note := unknown_note(catalog, found[1]):
-                line, column = policy.position(found.start())
+        for match in _NAMED.finditer(policy.text):
+            if note := unknown_note(catalog, match[1]):
+                line, column = policy.position(match.start())
                 yield f"{policy.file}:{line}:{column}", note
 
 
 def _risk_of_server(invocation: Invocation, name: str) -> Risk:
     """Return the risk that the settings set for a tool of an MCP server; `high` if they set none."""
     server, _, tool = name.removeprefix(MCP).partition(".")
-    found = invocation.settings.mcp.servers.get(server)
-    if found is None:
+    mcp_server = invocation.settings.mcp.servers.get(server)
+    if mcp_server is None:
         return Risk.HIGH
-    return found.risks.get(tool) or found.risk or Risk.HIGH
+    return mcp_server.risks.get(tool) or mcp_server.risk or Risk.HIGH

@@ -96,8 +96,8 @@ class AddOptions:
 
     def fields(self, reference: str | None, model: str | None) -> dict[str, str]:
         """Return its fields in the settings."""
-        given = (self.dialect.value, self.base_url, self.path, reference, model)
-        return {name: value for name, value in zip(OURS, given, strict=True) if value is not None}
+        supplied_value = (self.dialect.value, self.base_url, self.path, reference, model)
+        return {name: value for name, value in zip(OURS, supplied_value, strict=True) if value is not None}
 
 
 @click.command("add", cls=PalyraCommand)
@@ -164,18 +164,19 @@ def add(
     vllm. The API key is stored in the vault, never in the settings, and cannot be given as an argument.
     """
     person = has_terminal() and not invocation.json and not key_stdin
-    wanted = _add_options(name, preset, base_url, dialect, path, model, person=person)
-    _check_free(invocation, wanted.name, replace_it, person=person)
-    _check(wanted)
+    add_options = _add_options(name, preset, base_url, dialect, path, model, person=person)
+    _check_free(invocation, add_options.name, replace_it, person=person)
+    _check(add_options)
     source = KeyOptions(key_env, key_file, key_stdin, key_at)
     if source.count > 1:
         raise click.UsageError("Use only one of --key-env, --key-file, --key-stdin and --key-at.")
-    if wanted.dialect is not DialectName.LOCAL:
-        wanted = replace(
-            wanted, key=find_key(wanted.title, PROVIDER_PRESETS.get(preset or wanted.name), source, person=person)
+    if add_options.dialect is not DialectName.LOCAL:
+        add_options = replace(
+            add_options,
+            key=find_key(add_options.title, PROVIDER_PRESETS.get(preset or add_options.name), source, person=person),
         )
     with daemon_on_demand(invocation, keep=True) as client:
-        added = _ProviderSetup(invocation, client, wanted, person=person).add(
+        added = _ProviderSetup(invocation, client, add_options, person=person).add(
             tools=tools, default=default, proves=not no_test, force=force
         )
     if invocation.json:
@@ -197,19 +198,19 @@ def _add_options(
     """Collect the provider's options."""
     if name is None:
         name = preset
-    known = PROVIDER_PRESETS.get(preset or name or "")
+    cached_preset = PROVIDER_PRESETS.get(preset or name or "")
     if name is None:
         if not person:
             raise ProviderRequired
         chosen = asking.ask_provider()
-        name, known = chosen.name, chosen.preset
+        name, cached_preset = chosen.name, chosen.preset
         base_url, path = base_url or chosen.base_url, path or chosen.path
     if path is not None:
         file = Path(path).expanduser().absolute()
         return AddOptions(name, DialectName.LOCAL, name, None, str(file), model)
-    if known is not None:
-        spoken = DialectName(dialect) if dialect is not None else known.dialect
-        return AddOptions(name, spoken, known.title, base_url or address_of(known), None, model)
+    if cached_preset is not None:
+        spoken = DialectName(dialect) if dialect is not None else cached_preset.dialect
+        return AddOptions(name, spoken, cached_preset.title, base_url or address_of(cached_preset), None, model)
     if base_url is None and dialect is None:
         raise ProviderNotFound(f"Unknown provider {redact(name)[:40]!r}. {_KNOWN_ARE}")
     spoken = DialectName(dialect) if dialect is not None else asking.ask_dialect(name) if person else DialectName.OPENAI
@@ -222,10 +223,12 @@ _KNOWN_ARE = (
 )
 
 
-def _check(wanted: AddOptions) -> None:
+def _check(add_options: AddOptions) -> None:
     """Find what the settings would refuse, before a person is asked for a key."""
-    made = ModelProvider(dialect=wanted.dialect, base_url=wanted.base_url, path=wanted.path, model=wanted.model)
-    for _, what, remedy in provider_problems(wanted.name, made):
+    made = ModelProvider(
+        dialect=add_options.dialect, base_url=add_options.base_url, path=add_options.path, model=add_options.model
+    )
+    for _, what, remedy in provider_problems(add_options.name, made):
         # Without its name, which may be a key that was entered in the wrong field.
         raise ProviderInvalid(f"The provider {what} {remedy} Nothing was stored.")
 
@@ -246,10 +249,10 @@ def _check_free(invocation: Invocation, name: str, replace_it: bool, *, person: 
 class _ProviderSetup:
     """Adds one provider to the settings."""
 
-    def __init__(self, invocation: Invocation, client: Client, wanted: AddOptions, *, person: bool) -> None:
+    def __init__(self, invocation: Invocation, client: Client, add_options: AddOptions, *, person: bool) -> None:
         self._invocation = invocation
         self._client = client
-        self._wanted = wanted
+        self._wanted = add_options
         self._person = person
         self._first: ConfigChange | None = None
         self._last: ConfigChange | None = None
@@ -259,43 +262,43 @@ class _ProviderSetup:
 
     def add(self, *, tools: ToolMode | None, default: bool, proves: bool, force: bool) -> ProviderAdded:
         """Add it; or raise, and leave everything as it was."""
-        wanted = self._wanted
+        add_options = self._wanted
         before: ModelSettings = self._invocation.settings.model
         try:
-            reference = wanted.key.reference or self._keep_key()
-            model = wanted.model
-            if model is None and wanted.dialect is not DialectName.LOCAL:
-                self._write(write_provider(wanted.name, wanted.fields(reference, None)))
+            reference = add_options.key.reference or self._keep_key()
+            model = add_options.model
+            if model is None and add_options.dialect is not DialectName.LOCAL:
+                self._write(write_provider(add_options.name, add_options.fields(reference, None)))
                 model = self._choose_model()
-            self._write(write_provider(wanted.name, wanted.fields(reference, model)))
-            shown = model or Path(wanted.path or "").stem
+            self._write(write_provider(add_options.name, add_options.fields(reference, model)))
+            displayed = model or Path(add_options.path or "").stem
             if tools is not None:
-                self._tooled = shown
-                self._write(put_tools(wanted.name, shown, tools))
+                self._tooled = displayed
+                self._write(put_tools(add_options.name, displayed, tools))
             trial = self._prove(force=force) if proves else None
-            choice = self._choose_tools(shown, tools, trial)
+            choice = self._choose_tools(displayed, tools, trial)
             if not default and self._person:
                 default = click.confirm(
-                    f"Make {wanted.name} the default provider",
+                    f"Make {add_options.name} the default provider",
                     default=before.provider in BUILT_IN,
                     err=True,
                 )
             if default:
-                self._write(make_default(wanted.name))
+                self._write(make_default(add_options.name))
         except BaseException:
             self._undo(before)
             raise
         return ProviderAdded(
-            provider=wanted.name, model=shown, key=reference, default=default, test=trial, tools=choice
+            provider=add_options.name, model=displayed, key=reference, default=default, test=trial, tools=choice
         )
 
     def _keep_key(self) -> str | None:
         """Put the key into the vault, under an unused name."""
         if self._wanted.key.value is None:
             return None
-        taken = {secret.name for secret in self._client.secrets.all()}
-        names = (self._wanted.name, *(f"{self._wanted.name}-{number}" for number in range(2, len(taken) + 3)))
-        name = next(name for name in names if name not in taken)
+        claimed_names = {secret.name for secret in self._client.secrets.all()}
+        names = (self._wanted.name, *(f"{self._wanted.name}-{number}" for number in range(2, len(claimed_names) + 3)))
+        name = next(name for name in names if name not in claimed_names)
         self._client.secrets.set(name, self._wanted.key.value.encode(), SecretScope())
         self._secret = name
         return f"vault:{name}"
@@ -325,10 +328,10 @@ class _ProviderSetup:
             show(trial_lines(trial))
         return trial
 
-    def _choose_tools(self, model: str, asked: ToolMode | None, trial: ProviderTestResult | None) -> ToolChoice:
+    def _choose_tools(self, model: str, tool_mode: ToolMode | None, trial: ProviderTestResult | None) -> ToolChoice:
         """Find out how the model calls tools, unless that was set."""
-        if asked is not None:
-            return ToolChoice(mode=asked, reason="you chose it, and it was not tested")
+        if tool_mode is not None:
+            return ToolChoice(mode=tool_mode, reason="you chose it, and it was not tested")
         if trial is None or not trial.ok:
             return ToolChoice(
                 mode=None, reason="because there was no answer" if trial else "because tests were skipped"
@@ -354,9 +357,9 @@ class _ProviderSetup:
             if self._first is not None and self._last is not None:
                 all_of_it = replace(self._last, before=self._first.before)
                 old = before.providers.get(name)
-                given = {key: str(value) for key in OURS if (value := getattr(old, key, None)) is not None}
+                arguments = {key: str(value) for key in OURS if (value := getattr(old, key, None)) is not None}
                 undo = (
-                    self._put_back(old, given)
+                    self._put_back(old, arguments)
                     if old is not None
                     else remove_provider(name, before, default=before.provider)
                 )
@@ -367,9 +370,9 @@ class _ProviderSetup:
         except PalyraError as error:
             say(f"palyra: could not undo all changes: {printable_line(error.detail)} Check [model.providers.{name}].")
 
-    def _put_back(self, old: ModelProvider, given: dict[str, str]) -> Change:
+    def _put_back(self, old: ModelProvider, arguments: dict[str, str]) -> Change:
         def what(tables: Any) -> None:
-            write_provider(self._wanted.name, given)(tables)
+            write_provider(self._wanted.name, arguments)(tables)
             if self._tooled is not None:
                 card = old.models.get(self._tooled, ModelCard())
                 put_tools(self._wanted.name, self._tooled, card.tools)(tables)

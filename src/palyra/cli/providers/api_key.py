@@ -52,7 +52,7 @@ class KeyOptions:
         return sum((self.variable is not None, self.file is not None, self.stdin, self.reference is not None))
 
 
-def find_key(title: str, known: ProviderPreset | None, source: KeyOptions, *, person: bool) -> ProviderKey:
+def find_key(title: str, preset: ProviderPreset | None, source: KeyOptions, *, person: bool) -> ProviderKey:
     """Return the key of a provider from the options; or ask for it."""
     if source.reference is not None:
         return ProviderKey(reference=_reference(source.reference))
@@ -63,12 +63,12 @@ def find_key(title: str, known: ProviderPreset | None, source: KeyOptions, *, pe
     if source.stdin:
         data = sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin is not None else b""
         return ProviderKey(_checked(data, "on stdin"))
-    if known is not None and known.is_server:
+    if preset is not None and preset.is_server:
         return NO_KEY
-    variable = key_variable(known) if known is not None else None
+    variable = key_variable(preset) if preset is not None else None
     if person:
-        return _ask_key(title, variable, needed=known is not None)
-    if known is None:
+        return _ask_key(title, variable, needed=preset is not None)
+    if preset is None:
         return NO_KEY
     hint = f" {variable} is set: use --key-env {variable}." if variable is not None else ""
     raise ProviderKeyRequired(
@@ -87,10 +87,10 @@ def _ask_key(title: str, variable: str | None, *, needed: bool) -> ProviderKey:
 
 def _reference(text: str) -> str:
     try:
-        found = parse(text) if text.partition(":")[0] in KINDS else None
+        secret_reference = parse(text) if text.partition(":")[0] in KINDS else None
     except SecretReferenceInvalid as error:
         raise ProviderKeyNotFound(f"--key-at: {error.detail}. Nothing was stored.") from None
-    if found is None:
+    if secret_reference is None:
         raise SecretInArguments(
             "Other programs can see a key on the command line, and the shell keeps it in its history."
             " Nothing was stored. Replace the key, and pass the new one with --key-env, --key-file or --key-stdin."

@@ -38,9 +38,9 @@ providers.add_command(explain)
 @click.pass_obj
 def list_providers(invocation: Invocation) -> None:
     """List providers with their address, models, API key and health."""
-    found = patient_client(invocation).providers.list()
+    provider_page = patient_client(invocation).providers.list()
     if invocation.json:
-        show_json(found)
+        show_json(provider_page)
         return
     rows = [
         [
@@ -52,13 +52,13 @@ def list_providers(invocation: Invocation) -> None:
             _state(one),
             one.where,
         ]
-        for one in found.providers
+        for one in provider_page.providers
     ]
     show(table(["PROVIDER", "USE", "API", "MODELS", "KEY", "HEALTH", "ADDRESS"], rows, stretch=3))
-    for one in found.providers:
+    for one in provider_page.providers:
         for lost in one.lost:
             print(f"{one.name}: {printable_line(lost.reason)}")
-    if all(one.dialect is None for one in found.providers):
+    if all(one.dialect is None for one in provider_page.providers):
         print("\nAdd a real model with `palyra providers add`.")
 
 
@@ -67,13 +67,13 @@ def list_providers(invocation: Invocation) -> None:
 @click.pass_obj
 def list_models(invocation: Invocation, name: str) -> None:
     """List the models of a provider."""
-    found = models_of(invocation, name)
+    matches = models_of(invocation, name)
     if invocation.json:
-        show_json({"models": found})
-    elif not found:
+        show_json({"models": matches})
+    elif not matches:
         print(f"{printable_line(name)} lists no models.")
     else:
-        show(map(printable_line, found))
+        show(map(printable_line, matches))
 
 
 @providers.command("test")
@@ -144,12 +144,12 @@ def models_of(invocation: Invocation, name: str) -> Sequence[str]:
 
 def _check_known(invocation: Invocation, name: str) -> ModelProvider | None:
     """Return the provider of a name, None for a built-in one; raise if there is none."""
-    there = invocation.settings.model.providers
+    target_providers = invocation.settings.model.providers
     provider = split_model_name(name)[0]
-    if provider not in there and provider not in BUILT_IN:
-        known = ", ".join((*there, *BUILT_IN))
-        raise ProviderNotFound(f"There is no provider {provider[:40]!r}. Known: {known}. Nothing was changed.")
-    return there.get(provider)
+    if provider not in target_providers and provider not in BUILT_IN:
+        known_name = ", ".join((*target_providers, *BUILT_IN))
+        raise ProviderNotFound(f"There is no provider {provider[:40]!r}. Known: {known_name}. Nothing was changed.")
+    return target_providers.get(provider)
 
 
 def _own_secrets(invocation: Invocation, name: str, removed: ModelProvider) -> list[str]:
@@ -162,11 +162,11 @@ def _own_secrets(invocation: Invocation, name: str, removed: ModelProvider) -> l
     return [text.removeprefix("vault:") for text in texts if text not in elsewhere]
 
 
-def _delete(invocation: Invocation, secret: str, wanted: bool | None) -> bool:
+def _delete(invocation: Invocation, secret: str, requested: bool | None) -> bool:
     """Delete a secret if that is wanted; ask if a terminal is attached."""
-    if wanted is None and has_terminal() and not invocation.json:
-        wanted = click.confirm(f"Also delete the secret {secret} from the vault", default=False, err=True)
-    if not wanted or not is_held(invocation.home):
+    if requested is None and has_terminal() and not invocation.json:
+        requested = click.confirm(f"Also delete the secret {secret} from the vault", default=False, err=True)
+    if not requested or not is_held(invocation.home):
         say(f"palyra: the secret {secret} is still in the vault. Delete it with `palyra secrets delete {secret}`.")
         return False
     invocation.client.secrets.delete(secret)
@@ -180,7 +180,7 @@ def _from_when(invocation: Invocation) -> str:
 
 
 def _use(one: ProviderStatus) -> str:
-    fallback = [f"fallback {place}" for place in one.fallback]
+    fallback = [f"fallback {index}" for index in one.fallback]
     return ", ".join((*(("default",) if one.default else ()), *fallback))
 
 

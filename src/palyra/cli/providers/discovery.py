@@ -44,55 +44,57 @@ class DiscoveredProvider:
 
 
 def discover_providers(
-    environ: Mapping[str, str] = os.environ, known: Iterable[ProviderPreset] = PROVIDER_PRESETS.values()
+    environ: Mapping[str, str] = os.environ, presets: Iterable[ProviderPreset] = PROVIDER_PRESETS.values()
 ) -> list[DiscoveredProvider]:
     """Return the discovered providers: keys first, then servers. Takes no longer than the slowest server."""
-    known = list(known)
-    keys = [DiscoveredProvider(one, variable=name) for one in known if (name := key_variable(one, environ)) is not None]
-    servers = [(one, address_of(one, environ)) for one in known if one.is_server]
+    presets = list(presets)
+    keys = [
+        DiscoveredProvider(one, variable=name) for one in presets if (name := key_variable(one, environ)) is not None
+    ]
+    servers = [(one, address_of(one, environ)) for one in presets if one.is_server]
     return [*keys, *_answering(servers)]
 
 
-def key_variable(known: ProviderPreset, environ: Mapping[str, str] = os.environ) -> str | None:
+def key_variable(preset: ProviderPreset, environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the variable that holds the provider's key, if there is one."""
-    return next((name for name in known.variables if environ.get(name, "").strip()), None)
+    return next((name for name in preset.variables if environ.get(name, "").strip()), None)
 
 
-def address_of(known: ProviderPreset, environ: Mapping[str, str] = os.environ) -> str | None:
+def address_of(preset: ProviderPreset, environ: Mapping[str, str] = os.environ) -> str | None:
     """Return a provider's base URL, unless the dialect defines it."""
-    said = environ.get(known.host_variable or "", "").strip()
-    if not said or known.base_url is None:
-        return known.base_url
-    usual = urlsplit(known.base_url)
+    text = environ.get(preset.host_variable or "", "").strip()
+    if not text or preset.base_url is None:
+        return preset.base_url
+    usual = urlsplit(preset.base_url)
     try:
-        given = urlsplit(said if "://" in said else f"//{said}")
-        host, port = given.hostname, given.port or usual.port
+        parts = urlsplit(text if "://" in text else f"//{text}")
+        host, port = parts.hostname, parts.port or usual.port
     except ValueError:
-        return known.base_url
+        return preset.base_url
     # The same variable sets the server's listen address: all addresses include this machine.
     host = usual.hostname if host in (None, "0.0.0.0", "::") else host
-    return f"{given.scheme or usual.scheme}://{f'[{host}]' if ':' in str(host) else host}:{port}{usual.path}"
+    return f"{parts.scheme or usual.scheme}://{f'[{host}]' if ':' in str(host) else host}:{port}{usual.path}"
 
 
 def _answering(servers: list[tuple[ProviderPreset, str | None]]) -> Iterator[DiscoveredProvider]:
-    asked = [(one, url) for one, url in servers if url is not None]
-    if not asked:
+    request = [(one, url) for one, url in servers if url is not None]
+    if not request:
         return
-    with ThreadPoolExecutor(len(asked)) as pool:
-        counts = list(pool.map(models_at, (url for _, url in asked)))
-    for (one, url), count in zip(asked, counts, strict=True):
+    with ThreadPoolExecutor(len(request)) as pool:
+        counts = list(pool.map(models_at, (url for _, url in request)))
+    for (one, url), count in zip(request, counts, strict=True):
         if count is not None:
             yield DiscoveredProvider(one, base_url=url, models=count)
 
 
 def models_at(base_url: str) -> int | None:
     """Return how many models a server on this machine has; None if no such server answers there."""
-    place = urlsplit(base_url)
-    if place.scheme != "http" or place.hostname is None:
+    parts = urlsplit(base_url)
+    if parts.scheme != "http" or parts.hostname is None:
         return None
-    connection = HTTPConnection(place.hostname, place.port, timeout=PROBE_SECONDS)
+    connection = HTTPConnection(parts.hostname, parts.port, timeout=PROBE_SECONDS)
     try:
-        connection.request("GET", f"{place.path}/models")
+        connection.request("GET", f"{parts.path}/models")
         answer = connection.getresponse()
         body = answer.read(MAX_BYTES)
         if answer.status != 200:

@@ -44,12 +44,12 @@ def explain(invocation: Invocation, run: str) -> None:
     RUN is a run's id, its last six characters, or `last` for the most recent run.
     """
     client = invocation.client
-    found = find_run(client, run)
-    turns, ended = explained(read_tape(partial(client.run_tape, found.run_id)))
+    matching_run = find_run(client, run)
+    turns, ended = explained(read_tape(partial(client.run_tape, matching_run.run_id)))
     if invocation.json:
-        show_json({"run_id": found.run_id, "turns": [_plain(turn) for turn in turns], "failed": ended})
+        show_json({"run_id": matching_run.run_id, "turns": [_plain(turn) for turn in turns], "failed": ended})
         return
-    print(f"run {found.run_id}: {printable_line(found.input, width=100)}")
+    print(f"run {matching_run.run_id}: {printable_line(matching_run.input, width=100)}")
     if not turns:
         print("No model was called.")
     for turn in turns:

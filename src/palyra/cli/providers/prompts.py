@@ -33,42 +33,49 @@ class ProviderChoice:
 def ask_provider() -> ProviderChoice:
     """Show the discovered providers, and ask which one to add."""
     say("Looking for API keys and servers on this machine …")
-    found = {one.preset.name: one for one in discover_providers()}
+    discovered_providers = {one.preset.name: one for one in discover_providers()}
     # Discovered providers come first; a server that does not answer cannot be chosen.
-    names = [*found, *(name for name, one in PROVIDER_PRESETS.items() if name not in found and not one.is_server)]
-    offered = [(name, PROVIDER_PRESETS[name].title, _summary(found.get(name))) for name in names]
+    names = [
+        *discovered_providers,
+        *(name for name, one in PROVIDER_PRESETS.items() if name not in discovered_providers and not one.is_server),
+    ]
+    offered = [(name, PROVIDER_PRESETS[name].title, _summary(discovered_providers.get(name))) for name in names]
     offered += [(name, "", what) for name, what in _BEYOND]
     rows = [[str(number), name, title, what] for number, (name, title, what) in enumerate(offered, start=1)]
     show(table(["", "NAME", "PROVIDER", ""], rows, stretch=3))
-    chosen = _one_of([name for name, _, _ in offered], "Provider", default="1" if found else None)
+    chosen = _one_of([name for name, _, _ in offered], "Provider", default="1" if discovered_providers else None)
     if chosen == OTHER:
         url: str = click.prompt("Base URL, for example http://127.0.0.1:9000/v1", err=True)
         return ProviderChoice(_ask_name("custom"), base_url=url.strip())
     if chosen == FILE:
         path: str = click.prompt("Model file", err=True)
         return ProviderChoice(_ask_name("local"), path=path.strip())
-    there = found.get(chosen)
-    return ProviderChoice(chosen, PROVIDER_PRESETS[chosen], base_url=there.base_url if there is not None else None)
+    discovered_provider = discovered_providers.get(chosen)
+    return ProviderChoice(
+        chosen,
+        PROVIDER_PRESETS[chosen],
+        base_url=discovered_provider.base_url if discovered_provider is not None else None,
+    )
 
 
 def ask_dialect(name: str) -> DialectName:
     """Ask for the dialect of an unknown server."""
     spoken = [one.value for one in DialectName if one is not DialectName.LOCAL]
-    given: str = click.prompt("API type", type=click.Choice(spoken), default=DialectName.OPENAI.value, err=True)
-    return DialectName(given)
+    value: str = click.prompt("API type", type=click.Choice(spoken), default=DialectName.OPENAI.value, err=True)
+    return DialectName(value)
 
 
 def ask_where(variable: str) -> str:
     """Ask where to keep a key that is in a variable: `vault` or `env`."""
-    given: str = click.prompt(
+    value: str = click.prompt(
         f"Found an API key in {variable}. Copy it to the vault, or refer to the variable",
         type=click.Choice(["vault", "env"]),
         default="vault",
         err=True,
     )
-    if given == "env":
+    if value == "env":
         say(f"palyra: {variable} must be set wherever the daemon is started, for example in its service.")
-    return given
+    return value
 
 
 def ask_key(title: str, *, needed: bool) -> str:
@@ -90,17 +97,17 @@ def ask_model(models: Sequence[str]) -> str:
             print(f"{paint(f'{number:>4}', 'dim')}  {printable_line(model)}")
         if len(listed) > MAX_SHOWN:
             print(f"      … {len(listed) - MAX_SHOWN} more; type part of a name to filter")
-        given: str = click.prompt("Model", err=True, default="1" if len(listed) == 1 else None)
-        given = given.strip()
-        if given in models:
-            return given
-        if given.isdigit() and 1 <= int(given) <= min(len(listed), MAX_SHOWN):
-            return listed[int(given) - 1]
-        fitting = [model for model in models if given.lower() in model.lower()]
+        value: str = click.prompt("Model", err=True, default="1" if len(listed) == 1 else None)
+        value = value.strip()
+        if value in models:
+            return value
+        if value.isdigit() and 1 <= int(value) <= min(len(listed), MAX_SHOWN):
+            return listed[int(value) - 1]
+        fitting = [model for model in models if value.lower() in model.lower()]
         if len(fitting) == 1:
             return fitting[0]
         if not fitting:
-            say(f"palyra: no model name contains {printable_line(given, width=60)!r}.")
+            say(f"palyra: no model name contains {printable_line(value, width=60)!r}.")
         listed = fitting or list(models)
 
 
@@ -109,16 +116,16 @@ def _ask_name(default: str) -> str:
     return name.strip()
 
 
-def _summary(found: DiscoveredProvider | None) -> str:
-    return found.summary if found is not None else "needs an API key"
+def _summary(discovered_provider: DiscoveredProvider | None) -> str:
+    return discovered_provider.summary if discovered_provider is not None else "needs an API key"
 
 
 def _one_of(names: Sequence[str], question: str, *, default: str | None) -> str:
     while True:
-        given: str = click.prompt(question, default=default, err=True)
-        given = given.strip()
-        if given in names:
-            return given
-        if given.isdigit() and 1 <= int(given) <= len(names):
-            return names[int(given) - 1]
+        value: str = click.prompt(question, default=default, err=True)
+        value = value.strip()
+        if value in names:
+            return value
+        if value.isdigit() and 1 <= int(value) <= len(names):
+            return names[int(value) - 1]
         say(f"palyra: type a number from 1 to {len(names)}, or a name.")

@@ -102,10 +102,10 @@ def _try(ask: Ask) -> _Result:
 def _broken(trial: ProviderTestResult) -> _Result:
     if trial.code == TOO_SLOW:
         return _Result(works=False, why=trial.reason, code=trial.code)
-    known = trial.code.startswith("model_") and trial.code not in UNDECIDED
-    return _Result(works=False, why=trial.reason.rstrip("."), undecided=not known, code=trial.code)
+    is_known = trial.code.startswith("model_") and trial.code not in UNDECIDED
+    return _Result(works=False, why=trial.reason.rstrip("."), undecided=not is_known, code=trial.code)
 
 
 def _with_failures(what: str, failed: list[tuple[ToolMode, _Result]]) -> str:
-    told = "; ".join(f"{way}: {result.why}" for way, result in failed)
-    return f"{what} ({told})" if told else what
+    text = "; ".join(f"{way}: {result.why}" for way, result in failed)
+    return f"{what} ({text})" if text else what

@@ -90,8 +90,8 @@ def prompt_lines(question: ApprovalPrompt, *, width: int = MAX_COLUMNS) -> list[
     width = min(width, MAX_COLUMNS)
     lines = fold(printable_row(question.summary), width, first="? ", rest=EDGE)
     lines += [] if question.of_budget else [f"  ({question.risk} risk)"]
-    shown, left_lines, left_chars = _visible_rows(question.detail.removesuffix("\n"), width)
-    lines += shown
+    displayed_lines, left_lines, left_chars = _visible_rows(question.detail.removesuffix("\n"), width)
+    lines += displayed_lines
     if left_lines:
         left = f"{plural(left_lines, 'line')} with {plural(left_chars, 'character')}"
         lines += fold(
@@ -117,10 +117,10 @@ def _visible_rows(detail: str, width: int) -> tuple[list[str], int, int]:
     for line in detail.split("\n") if detail else ():
         room = MAX_ROWS - len(rows)
         row = printable_row(line) if room else line
-        taken = fold(row[: room * width], width, first=EDGE, rest=EDGE)[:room]
-        left = len(row) - sum(len(part) - len(EDGE) for part in taken)
-        rows += taken
-        if left or not taken:
+        names = fold(row[: room * width], width, first=EDGE, rest=EDGE)[:room]
+        left = len(row) - sum(len(part) - len(EDGE) for part in names)
+        rows += names
+        if left or not names:
             lines, chars = lines + 1, chars + left
     return rows, lines, chars
 
@@ -143,8 +143,8 @@ def read_scope(text: str) -> ApprovalAnswer | None:
     word = text.strip().lower() or "once"
     if word in ("once", "session", "always"):
         return ApprovalAnswer(allow=True, scope=ApprovalScope(word))
-    if found := _TIME.fullmatch(word):
-        seconds = int(found[1]) * _SECONDS[found[2]]
+    if match := _TIME.fullmatch(word):
+        seconds = int(match[1]) * _SECONDS[match[2]]
         if seconds:
             return ApprovalAnswer(allow=True, scope=ApprovalScope.TIMEBOXED, ttl_seconds=seconds)
     return None

@@ -156,10 +156,10 @@ class Narrator:
         match line.event:
             case ModelTurnStarted(provider=provider, model=model):
                 # Only now is it certain that the answer is tried again, rather than given up.
-                voided, self._discarded = self._discarded, False
+                discarded, self._discarded = self._discarded, False
                 self._has_text, self._calls = False, 0
-                told: list[Piece] = [AttemptDiscarded()] if voided else []
-                return [*told, *self._of_another_try(f"{provider}/{model}")]
+                pieces: list[Piece] = [AttemptDiscarded()] if discarded else []
+                return [*pieces, *self._of_another_try(f"{provider}/{model}")]
             case ContextAssembled(narrowed=narrowed) if narrowed:
                 return [Notice(f"({narrowed})")]
             case ModelText(text=text):
@@ -169,8 +169,8 @@ class Narrator:
                 self._calls += 1
                 self._labels[call_id] = label_of(tool, arguments)
             case ModelTurnEnded():
-                said, self._has_text = self._has_text, False
-                return [TurnEnded(is_answer=self._calls == 0)] if said else []
+                has_text, self._has_text = self._has_text, False
+                return [TurnEnded(is_answer=self._calls == 0)] if has_text else []
             case ModelTurnDiscarded() | RunResumed() as event:
                 self._discarded, self._has_text = self._discarded or self._has_text, False
                 if isinstance(event, ModelTurnDiscarded):
@@ -236,18 +236,18 @@ class Narrator:
         return self._labels.get(call_id, "a tool")
 
 
-def _question(asked: ApprovalRequested) -> ApprovalPrompt:
-    effect = asked.effect or Effect(risk=Risk.HIGH, summary=asked.tool)
+def _question(approval_requested: ApprovalRequested) -> ApprovalPrompt:
+    effect = approval_requested.effect or Effect(risk=Risk.HIGH, summary=approval_requested.tool)
     return ApprovalPrompt(
-        approval_id=asked.approval_id,
+        approval_id=approval_requested.approval_id,
         summary=effect.summary,
         detail=effect.detail,
         risk=effect.risk.value,
-        reason=asked.reason,
-        policies=asked.policies,
-        expires_at=asked.expires_at,
+        reason=approval_requested.reason,
+        policies=approval_requested.policies,
+        expires_at=approval_requested.expires_at,
         lasting=effect.kind,
-        of_budget=bool(asked.budgets),
+        of_budget=bool(approval_requested.budgets),
     )
 
 

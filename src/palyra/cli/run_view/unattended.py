@@ -80,7 +80,7 @@ def watch_unattended(
     # Only a running daemon can accept the answer, whatever started it.
     if (daemon := find_daemon(invocation.home)) is not None:
         process.keep_running(invocation.home, daemon)
-    _print_left_waiting(accepted.run_id, unattended.left, told=isinstance(audience, TerminalAudience))
+    _print_left_waiting(accepted.run_id, unattended.left, reported=isinstance(audience, TerminalAudience))
     return Exit.WAITING
 
 
@@ -134,20 +134,20 @@ class UnattendedRun:
     def _take(self, line: ReceivedEntry) -> None:
         match line.event:
             case ApprovalRequested(approval_id=approval_id):
-                self._decide(approval_id, told=line.run_id == self._accepted.run_id and self._tells)
+                self._decide(approval_id, reported=line.run_id == self._accepted.run_id and self._tells)
             case _:
                 pass
 
-    def _decide(self, approval_id: str, *, told: bool) -> None:
+    def _decide(self, approval_id: str, *, reported: bool) -> None:
         match self._rule:
             case OnApproval.DENY:
                 self._deny(approval_id)
             case OnApproval.LEAVE:
                 # It may be answered by now: a stream also brings old entries.
-                asked = [one for one in self._open() if one.run_id in self._family]
-                if any(one.approval_id == approval_id for one in asked):
-                    self._leave(asked)
-            case OnApproval.WAIT if not told:
+                approvals = [one for one in self._open() if one.run_id in self._family]
+                if any(one.approval_id == approval_id for one in approvals):
+                    self._leave(approvals)
+            case OnApproval.WAIT if not reported:
                 for one in self._open():
                     if one.approval_id == approval_id:
                         _put(one)
@@ -166,9 +166,9 @@ class UnattendedRun:
             return
         say(f"palyra: denied, because no approver is available: {_named(denied)}")
 
-    def _leave(self, asked: list[Approval]) -> None:
+    def _leave(self, approvals: list[Approval]) -> None:
         with self._lock:
-            self.left = self.left or asked
+            self.left = self.left or approvals
         if self._main is not None:
             self._main.close()
 
@@ -190,9 +190,9 @@ class UnattendedRun:
 
     def _leave_behind(self) -> None:
         session_id = self._accepted.session_id
-        asked = [one for one in self._open() if one.session_id == session_id and one.run_id not in self._family]
-        if asked:
-            self._leave(asked)
+        approvals = [one for one in self._open() if one.session_id == session_id and one.run_id not in self._family]
+        if approvals:
+            self._leave(approvals)
 
     def _open(self) -> list[Approval]:
         return list(self._client.approvals.list(only_open=True, limit=LISTED).approvals)
@@ -210,15 +210,15 @@ class UnattendedRun:
                 hear(line)
 
 
-def _print_left_waiting(run_id: str, asked: list[Approval], *, told: bool) -> None:
+def _print_left_waiting(run_id: str, approvals: list[Approval], *, reported: bool) -> None:
     """Print what the run waits for; `told` if its own approval requests were shown already."""
-    if all(one.run_id != run_id for one in asked):
-        others = ", ".join(sorted({one.run_id for one in asked}))
+    if all(one.run_id != run_id for one in approvals):
+        others = ", ".join(sorted({one.run_id for one in approvals}))
         say(f"palyra: run {run_id} waits for run {others}, which needs approval, and no terminal is attached:")
     else:
         say(f"palyra: run {run_id} needs approval, and no terminal is attached:")
-    for one in asked:
-        if told and one.run_id == run_id:
+    for one in approvals:
+        if reported and one.run_id == run_id:
             say(f"- {_named(one)}")
             say(f"  {_ways(one.approval_id)}")
         else:

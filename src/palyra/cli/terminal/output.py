@@ -60,11 +60,11 @@ def fold(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]
     """
     rows, row, room = list[str](), first, width - width_of(first)
     for char in text:
-        taken = _max_columns(char)
-        if taken > room and len(row) > len(rest):
+        used = _max_columns(char)
+        if used > room and len(row) > len(rest):
             rows.append(row)
             row, room = rest, width - width_of(rest)
-        row, room = row + char, room - taken
+        row, room = row + char, room - used
     return [*rows, row]
 
 
@@ -74,7 +74,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int =
     If that is not enough, the widest of the others are cut too, except the first: it has the names.
     """
     cells = [[printable_line(cell) for cell in row] for row in rows]
-    widths = [max(width_of(row[place]) for row in [list(heads), *cells]) for place in range(len(heads))]
+    widths = [max(width_of(row[index]) for row in [list(heads), *cells]) for index in range(len(heads))]
     stretch %= len(heads)
     room = screen_width() - len(GAP) * (len(heads) - 1)
     widths[stretch] = min(widths[stretch], max(MIN_COLUMN_WIDTH, room - sum(widths) + widths[stretch]))
@@ -90,13 +90,13 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int =
 
 def facts(pairs: Iterable[tuple[str, str | None]], *, colours: Mapping[str, str] = NO_COLOURS) -> list[str]:
     """Return aligned lines of names and values, some in colour; those without a value are left out."""
-    given = [(name, printable_line(value)) for name, value in pairs if value]
-    longest = max((len(name) for name, _ in given), default=0)
+    supplied_value = [(name, printable_line(value)) for name, value in pairs if value]
+    longest = max((len(name) for name, _ in supplied_value), default=0)
     room = max(MIN_COLUMN_WIDTH, screen_width() - longest - len(GAP))
     lines: list[str] = []
-    for name, value in given:
-        for place, row in enumerate(fold(value, room)):
-            head = "" if place else name
+    for name, value in supplied_value:
+        for index, row in enumerate(fold(value, room)):
+            head = "" if index else name
             lines.append(
                 f"{paint(head.ljust(longest), 'dim')}{GAP}{paint(row, colours[name]) if name in colours else row}"
             )
@@ -187,9 +187,9 @@ def _fit(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _pad(cell: str, width: int) -> str:
-    taken = width_of(cell)
-    if taken <= width:
-        return cell + " " * (width - taken)
+    used = width_of(cell)
+    if used <= width:
+        return cell + " " * (width - used)
     while width_of(cell) > width - 1:
         cell = cell[:-1]
     return f"{cell}…" + " " * (width - 1 - width_of(cell))

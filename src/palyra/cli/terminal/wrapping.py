@@ -54,11 +54,11 @@ def hang(text: str, *, indent: int) -> str:
 def _last_gap(line: str, width: int) -> int:
     """Return the last space up to the width; the first one after a word that is too long; -1 if there is none."""
     indent = len(line) - len(line.lstrip(" "))
-    reach, taken = 0, 0
-    for place, char in enumerate(line):
-        taken += width_of(char)
-        if taken > width:
+    reach, used = 0, 0
+    for index, char in enumerate(line):
+        used += width_of(char)
+        if used > width:
             break
-        reach = place + 1
+        reach = index + 1
     cut = line.rfind(" ", indent, reach + 1)
     return cut if cut >= 0 else line.find(" ", indent)

@@ -54,8 +54,8 @@ def class_of_pattern(effect: Effect, pattern: str) -> str:
 
 def pattern_for(effect: Effect, kind: str) -> str:
     """Return the pattern of a class that may contain the command of a call; empty if it is another class."""
-    place = f"{_PATTERN}{_folder_class(effect)}"
-    return kind.removeprefix(place) if effect.kind.startswith(f"{_EXACT} in ") and kind.startswith(place) else ""
+    location = f"{_PATTERN}{_folder_class(effect)}"
+    return kind.removeprefix(location) if effect.kind.startswith(f"{_EXACT} in ") and kind.startswith(location) else ""
 
 
 def _folder_class(effect: Effect) -> str:

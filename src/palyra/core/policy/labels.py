@@ -35,9 +35,9 @@ def reaches(highest: str, label: str) -> bool:
 def join(*groups: tuple[str, ...]) -> tuple[str, ...]:
     """Return every label of the groups once, the most trusted first."""
     present = {label for group in groups for label in group}
-    known = tuple(label for label in KNOWN if label in present)
+    names = tuple(label for label in KNOWN if label in present)
     # Unknown labels are trusted least, and are never dropped.
-    return known if len(known) == len(present) else known + tuple(sorted(present.difference(KNOWN)))
+    return names if len(names) == len(present) else names + tuple(sorted(present.difference(KNOWN)))
 
 
 def mixed_label(*groups: tuple[str, ...]) -> tuple[str, ...]:

@@ -183,16 +183,16 @@ def _approval_requested(step: _Step, event: events.ApprovalRequested) -> Sequenc
 
 
 def _approval_resolved(step: _Step, event: events.ApprovalResolved) -> Sequence[Change]:
-    said = _message(step, event)
+    changes = _message(step, event)
     approval = step.rows.approval(event.approval_id, step.after.principal)
     if approval is None:
-        return said
+        return changes
     closed = ApprovalClosed(
         event.approval_id, event.decision.value, event.scope, event.actor, event.reason, to_ms(event.at)
     )
     if event.grant_id is None:
-        return closed, *said
-    return closed, GrantAdded(grant_of_answer(approval, event, event.grant_id)), *said
+        return closed, *changes
+    return closed, GrantAdded(grant_of_answer(approval, event, event.grant_id)), *changes
 
 
 def _grant_revoked(_: _Step, event: events.GrantRevoked) -> Sequence[Change]:

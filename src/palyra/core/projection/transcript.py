@@ -66,5 +66,5 @@ def _cut_off(state: RunState, why: str) -> Message:
 
 
 def _result(call_id: CallId, outcome: CallOutcome, text: str) -> Message:
-    shown = text if outcome is CallOutcome.OK else f"[{outcome.value}] {text}"
-    return Message(role=Role.TOOL, text=shown, call_id=call_id)
+    displayed = text if outcome is CallOutcome.OK else f"[{outcome.value}] {text}"
+    return Message(role=Role.TOOL, text=displayed, call_id=call_id)

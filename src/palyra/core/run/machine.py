@@ -212,8 +212,8 @@ def _discard_turn(state: RunState) -> RunState:
 def _think(state: RunState, event: ModelReasoning) -> RunState:
     """Add a piece to the open reasoning block, or begin one; a dialect closes it."""
     before = state.reasoning[:-1] if state.thinks else state.reasoning
-    known = state.reasoning[-1].text if state.thinks else ""
-    thought = Reasoning(text=known + event.text, dialect=event.dialect, data=event.data)
+    known_name = state.reasoning[-1].text if state.thinks else ""
+    thought = Reasoning(text=known_name + event.text, dialect=event.dialect, data=event.data)
     return replace(state, reasoning=(*before, thought), thinks=not event.dialect)
 
 
@@ -331,8 +331,10 @@ def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | 
             _require(state.limit is None and state.cancel is None, "no approval may be requested any more")
             return _move(state, call_id, {CallStage.ASK}, CallStage.WAITING, waits_for=approval_id)
         case ApprovalResolved(call_id=call_id, approval_id=approval_id, decision=decision):
-            asked = state.call(call_id)
-            _require(asked.waits_for == approval_id and not asked.for_child, "this approval request is not open")
+            call_state = state.call(call_id)
+            _require(
+                call_state.waits_for == approval_id and not call_state.for_child, "this approval request is not open"
+            )
             if decision is not ApprovalDecision.ALLOWED:
                 return _settled(
                     _move(state, call_id, {CallStage.WAITING}, CallStage.DENIED), call_id, CallOutcome.DENIED
@@ -340,7 +342,7 @@ def _apply_decision(state: RunState, event: PolicyDecided | ApprovalRequested | 
             if event.arguments is None:
                 allowed = _move(state, call_id, {CallStage.WAITING}, CallStage.ALLOWED, approval_id=approval_id)
                 return _change(allowed, call_id, answered=approval_id)
-            edited = replace(asked.call, arguments=event.arguments, malformed="")
+            edited = replace(call_state.call, arguments=event.arguments, malformed="")
             back = _move(state, call_id, {CallStage.WAITING}, CallStage.PROPOSED)
             return _change(back, call_id, call=edited, edited=True, answered=approval_id)
         case _ as never:

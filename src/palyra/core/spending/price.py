@@ -78,5 +78,5 @@ def _round_up(amount: Decimal) -> int:
 def format_money(micros: int, currency: str) -> str:
     """Return an amount as a person reads it: with cents, or with as many decimals as it takes to be more than zero."""
     amount = Decimal(micros) / MICROS
-    places = 2 if micros % 10_000 == 0 or abs(micros) >= MICROS else 4 if abs(micros) >= 100 else 6
-    return f"{amount:.{places}f} {currency}"
+    positions = 2 if micros % 10_000 == 0 or abs(micros) >= MICROS else 4 if abs(micros) >= 100 else 6
+    return f"{amount:.{positions}f} {currency}"

@@ -48,14 +48,14 @@ def escape_line(text: str) -> str:
 
 def escape_start(text: str, max_chars: int) -> str:
     """Escape the beginning of a text exactly, on one line, and say how much more there is."""
-    shown, taken = "", 0
+    displayed, used = "", 0
     for char in text[:max_chars]:
         sign = escape_line(char)
-        if len(shown) + len(sign) > max_chars:
+        if len(displayed) + len(sign) > max_chars:
             break
-        shown, taken = shown + sign, taken + 1
-    left = len(text) - taken
-    return f"{shown}… ({left:,} more characters)" if left else shown
+        displayed, used = displayed + sign, used + 1
+    left = len(text) - used
+    return f"{displayed}… ({left:,} more characters)" if left else displayed
 
 
 def quote(text: str) -> str:

@@ -27,27 +27,27 @@ def private_keys(text: str) -> Iterator[tuple[int, int]]:
         yield begin.start(), _end(text, begin.end(), limit)
 
 
-def _end(text: str, place: int, limit: int) -> int:
-    end = place
-    while place <= limit:
-        found = _BREAK.search(text, place, limit)
-        stop = found.start() if found is not None else limit
-        last = _END.search(text, place, stop)
-        if _LINE.fullmatch(text, place, last.start() if last is not None else stop):
+def _end(text: str, index: int, limit: int) -> int:
+    end = index
+    while index <= limit:
+        match = _BREAK.search(text, index, limit)
+        stop = match.start() if match is not None else limit
+        last = _END.search(text, index, stop)
+        if _LINE.fullmatch(text, index, last.start() if last is not None else stop):
             if last is not None:
                 return last.end()
             end = stop
         else:
-            return _end_of_block(text, place, stop) or end
-        if found is None:
+            return _end_of_block(text, index, stop) or end
+        if match is None:
             break
-        place = found.end()
+        index = match.end()
     return end
 
 
-def _end_of_block(text: str, place: int, stop: int) -> int:
+def _end_of_block(text: str, index: int, stop: int) -> int:
     """Return the end of a key on one line, whose lines were joined by spaces; 0 if there is none."""
-    words = _WORDS.match(text, place, stop)
+    words = _WORDS.match(text, index, stop)
     if words is None:
         return 0
     rest = _LAST_WORD.match(text, words.end(), stop)

@@ -41,12 +41,12 @@ _LOGIN = re.compile(r"(?<=://)[^\s:/@]{0,256}:[^\s@/]{1,1024}(?=@)")
 
 def redact(text: str) -> str:
     """Return the text without anything that looks like a secret."""
-    kept, place = list[str](), 0
+    stored, index = list[str](), 0
     for start, end in find_secrets(text):
-        if start >= place:
-            kept += [text[place:start], HIDDEN]
-        place = max(place, end)
-    return "".join([*kept, text[place:]])
+        if start >= index:
+            stored += [text[index:start], HIDDEN]
+        index = max(index, end)
+    return "".join([*stored, text[index:]])
 
 
 def has_secret(text: str) -> bool:
@@ -69,10 +69,10 @@ def redact_fields(fields: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def hide_values(text: str, known: Iterable[tuple[bytes, str]]) -> str:
+def hide_values(text: str, cached: Iterable[tuple[bytes, str]]) -> str:
     """Return the text without the values, each of which has a name; two may have the same."""
     # The longest first: one value may be part of another, and the rest of the other would stay visible.
-    for form, name in sorted(_forms(known), key=lambda pair: len(pair[0]), reverse=True):
+    for form, name in sorted(_forms(cached), key=lambda pair: len(pair[0]), reverse=True):
         text = text.replace(form, f"[secret {name}]")
     return text
 
@@ -85,9 +85,9 @@ def replace_values(text: str, instead: Mapping[str, str]) -> str:
     return text
 
 
-def _forms(known: Iterable[tuple[bytes, str]]) -> Iterable[tuple[str, str]]:
+def _forms(cached: Iterable[tuple[bytes, str]]) -> Iterable[tuple[str, str]]:
     """Yield each value in the forms it may have in a text: as it is, within JSON, within a URL."""
-    for value, name in known:
+    for value, name in cached:
         plain = value.decode("utf-8", errors="replace").strip()
         if len(plain) >= MIN_VALUE_CHARS:
             quoted = json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]

@@ -87,14 +87,14 @@ _PRINTABLE = re.compile(r"[\t\n\r\x20-\x7e\u00a0-\U0010ffff]*")
 def scan_text(text: str) -> tuple[str, ...]:
     """Return the signals in a text, by name and in a fixed order."""
     text = text[:MAX_CHARS]
-    found = set(_plain(text))
+    matches = set(_plain(text))
     if any(INSTRUCTIONS in _plain(other) or MARKUP in _plain(other) for other in _decoded(text)):
-        found.add(ENCODED)
+        matches.add(ENCODED)
     if is_hidden(text):
-        found.add(HIDDEN)
+        matches.add(HIDDEN)
     if has_secret(text):
-        found.add(SECRET)
-    return sort_signals(found)
+        matches.add(SECRET)
+    return sort_signals(matches)
 
 
 def is_hidden(text: str) -> bool:

@@ -39,9 +39,9 @@ def markers_in(value: object) -> set[str]:
     if isinstance(value, str):
         return set(_MARKER.findall(value)) if "[sealed:" in value else set()
     if isinstance(value, dict):
-        return {found for name, part in value.items() for found in (*markers_in(name), *markers_in(part))}
+        return {match for name, part in value.items() for match in (*markers_in(name), *markers_in(part))}
     if isinstance(value, list | tuple):
-        return {found for part in value for found in markers_in(part)}
+        return {match for part in value for match in markers_in(part)}
     return set()
 
 
@@ -49,7 +49,7 @@ def resolve_markers(text: str, value_of: Callable[[str], str | None]) -> str:
     """Return the text with values instead of markers; a marker without a value stays as it is."""
     if "[sealed:" not in text:
         return text
-    return _MARKER.sub(lambda found: found[0] if (value := value_of(found[1])) is None else value, text)
+    return _MARKER.sub(lambda match: match[0] if (value := value_of(match[1])) is None else value, text)
 
 
 def map_texts(value: object, change: Callable[[str], str]) -> object:

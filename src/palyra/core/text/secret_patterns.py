@@ -138,18 +138,18 @@ _KNOWN_EMPTY = frozenset("password pass passwd secret token user username admin 
 def secret_spans(text: str) -> list[SecretSpan]:
     """Return the secrets in a text, in order, none within another."""
     lowered = text.lower() if text.isascii() else text.replace("\u0130", "i").lower()  # each letter keeps its index
-    found = [*_tokens(text), *_structured(text), *_bearers(text, lowered), *_assigned(text, lowered)]
-    if len(found) < 2:
-        return found
+    matching_secret_spans = [*_tokens(text), *_structured(text), *_bearers(text, lowered), *_assigned(text, lowered)]
+    if len(matching_secret_spans) < 2:
+        return matching_secret_spans
     # A token in a field with a secret's name is found twice: the token's own bounds are better.
-    found.sort(key=lambda span: (not span.is_token, span.start, -span.end))
-    kept: list[SecretSpan] = []
-    taken = bytearray(len(text))
-    for span in found:
-        if not taken.find(1, span.start, span.end) >= 0:
-            taken[span.start : span.end] = b"\1" * (span.end - span.start)
-            kept.append(span)
-    return sorted(kept, key=lambda span: span.start)
+    matching_secret_spans.sort(key=lambda span: (not span.is_token, span.start, -span.end))
+    stored_secret_spans: list[SecretSpan] = []
+    data = bytearray(len(text))
+    for span in matching_secret_spans:
+        if not data.find(1, span.start, span.end) >= 0:
+            data[span.start : span.end] = b"\1" * (span.end - span.start)
+            stored_secret_spans.append(span)
+    return sorted(stored_secret_spans, key=lambda span: span.start)
 
 
 def _tokens(text: str) -> Iterator[SecretSpan]:
@@ -166,38 +166,38 @@ def _tokens(text: str) -> Iterator[SecretSpan]:
 def _structured(text: str) -> Iterator[SecretSpan]:
     yield from _urls(text)
     yield from _key_blocks(text)
-    place = text.find(":AA")
-    while place >= 0:
-        start = place
-        while start > 0 and place - start < 11 and text[start - 1].isdigit():
+    index = text.find(":AA")
+    while index >= 0:
+        start = index
+        while start > 0 and index - start < 11 and text[start - 1].isdigit():
             start -= 1
-        if 8 <= place - start <= 10 and (match := _BOT.match(text, place)):
+        if 8 <= index - start <= 10 and (match := _BOT.match(text, index)):
             yield SecretSpan(start, match.end(), is_sure=True)
-        place = text.find(":AA", place + 3)
+        index = text.find(":AA", index + 3)
 
 
 def _urls(text: str) -> Iterator[SecretSpan]:
-    place = text.find("://")
-    while place >= 0:
-        if match := _URL.match(text, place):
+    index = text.find("://")
+    while index >= 0:
+        if match := _URL.match(text, index):
             value = match[1]
             sure = value.lower() not in _KNOWN_EMPTY and not _is_placeholder(value) and value[0] not in "$%"
             yield SecretSpan(match.start(1), match.end(1), is_sure=sure)
-        place = text.find("://", place + 3)
+        index = text.find("://", index + 3)
 
 
 def _bearers(text: str, lowered: str) -> Iterator[SecretSpan]:
     for word in ("bearer ", "basic "):
-        place = lowered.find(word)
-        while place >= 0:
-            start = place + len(word)
+        index = lowered.find(word)
+        while index >= 0:
+            start = index + len(word)
             match = _BEARER.match(text, start)
             # "basic" is a common word: only in a header is it followed by a value.
-            if match and (word == "bearer " or lowered.endswith(("authorization: ", 'authorization": "'), 0, place)):
+            if match and (word == "bearer " or lowered.endswith(("authorization: ", 'authorization": "'), 0, index)):
                 value = match[0]
                 sure = len(value) >= 12 and not _is_placeholder(value) and _is_random(value)
                 yield SecretSpan(start, match.end(), is_sure=sure)
-            place = lowered.find(word, max(start, match.end() if match else 0))
+            index = lowered.find(word, max(start, match.end() if match else 0))
 
 
 def _key_blocks(text: str) -> Iterator[SecretSpan]:
@@ -207,18 +207,18 @@ def _key_blocks(text: str) -> Iterator[SecretSpan]:
 
 def _assigned(text: str, lowered: str) -> Iterator[SecretSpan]:
     for name in _NAMES:
-        place, run_end, tries = lowered.find(name), 0, 0
-        while place >= 0:
-            end = place + len(name)
-            telling = name != "key" or lowered.endswith(_KEYS, max(0, place - 12), place)
-            if telling and (rest := _REST.match(text, end)) and (value := _value(text, rest)):
+        index, run_end, tries = lowered.find(name), 0, 0
+        while index >= 0:
+            end = index + len(name)
+            answer = name != "key" or lowered.endswith(_KEYS, max(0, index - 12), index)
+            if answer and (rest := _REST.match(text, end)) and (value := _value(text, rest)):
                 tries, run_end = tries + 1 if value.run_end == run_end else 0, value.run_end
                 if _is_value(text[value.start : value.end], value, is_spoken=_is_spoken(rest["mark"])):
                     yield SecretSpan(value.start, value.end, is_sure=True, is_token=False)
                     end = value.end
                 elif tries == MAX_TRIES:
                     end = run_end
-            place = lowered.find(name, end)
+            index = lowered.find(name, end)
 
 
 def _value(text: str, rest: re.Match[str]) -> _Value | None:

@@ -28,8 +28,8 @@ def _kinds() -> bytes:
         b"3": [(0xE1, 0xE2), (0xEA, 0xEF)],
         b"4": [(0xF0, 0xFF)],
     }
-    for kind, places in ranges.items():
-        for first, last in places:
+    for kind, positions in ranges.items():
+        for first, last in positions:
             kinds[first : last + 1] = kind * (last - first + 1)
     return bytes(kinds)
 
@@ -52,7 +52,7 @@ _BEYOND_ASCII = {
 def max_tokens(text: str) -> int:
     """Return the maximum tokens of a text: rather too many than too few, and one more for its beginning."""
     kinds = text.encode(errors="replace").translate(_KINDS)
-    hundredths = sum(_ascii(kinds[place : place + SLICE]) for place in range(0, len(kinds), SLICE))
+    hundredths = sum(_ascii(kinds[index : index + SLICE]) for index in range(0, len(kinds), SLICE))
     if not text.isascii():
         hundredths += sum(weight * kinds.count(kind) for kind, weight in _BEYOND_ASCII.items())
     return (hundredths + 199) // 100 if text else 0

@@ -54,19 +54,19 @@ class Client:
         find: Callable[[], DaemonTarget],
         *,
         answer_seconds: float = RESPONSE_TIMEOUT_SECONDS,
-        patience: float = 0.0,
+        timeout: float = 0.0,
     ) -> None:
         """`patience` is how many seconds to wait for an unreachable daemon; requests are then sent again."""
         self._find = find
         self._answer_seconds = answer_seconds
-        self._patience = patience
-        self._http = HttpCalls(find, seconds=answer_seconds, patience=patience)
+        self._patience = timeout
+        self._http = HttpCalls(find, seconds=answer_seconds, timeout=timeout)
 
     @cached_property
     def _grpc(self) -> "GrpcCalls":
         from palyra.gateway.client.grpc_calls import GrpcCalls
 
-        return GrpcCalls(self._find, seconds=self._answer_seconds, patience=self._patience)
+        return GrpcCalls(self._find, seconds=self._answer_seconds, timeout=self._patience)
 
     @cached_property
     def agents(self) -> "AgentCalls":
@@ -197,13 +197,13 @@ class Client:
         *,
         mode: InputMode,
         key: str | None = None,
-        patience: float = CONNECT_TIMEOUT_SECONDS,
+        timeout: float = CONNECT_TIMEOUT_SECONDS,
         model: str = "",
         task: str = "",
     ) -> AcceptedMessage:
         """Send a message. If the response is lost, it is sent again under the same key, so it is accepted only once."""
         sent_key = key or os.urandom(16).hex()
-        return self._grpc.send(text, session, mode=mode, key=sent_key, patience=patience, model=model, task=task)
+        return self._grpc.send(text, session, mode=mode, key=sent_key, timeout=timeout, model=model, task=task)
 
     def runs(self, *, session_id: str | None = None, limit: int = 20, cursor: str | None = None) -> RunPage:
         """Return a page of the runs, the latest first."""

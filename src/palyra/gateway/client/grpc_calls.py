@@ -23,16 +23,16 @@ M = TypeVar("M", bound=Message)
 class GrpcCalls:
     """Calls one daemon, and retries until the timeout while it is unreachable."""
 
-    def __init__(self, find: Callable[[], DaemonTarget], *, seconds: float, patience: float) -> None:
+    def __init__(self, find: Callable[[], DaemonTarget], *, seconds: float, timeout: float) -> None:
         self._find = find
         self._seconds = seconds
-        self._patience = patience
+        self._patience = timeout
 
-    def ask(self, method: str, request: Message, kind: type[M], *, patience: float | None = None) -> M:
+    def ask(self, method: str, request: Message, kind: type[M], *, timeout: float | None = None) -> M:
         """Call a unary method."""
         return retry_until_reachable(
             lambda: grpc_channel.call_unary(self._find(), method, request, kind=kind, seconds=self._seconds),
-            seconds=self._patience if patience is None else patience,
+            seconds=self._patience if timeout is None else timeout,
         )
 
     def status(self) -> DaemonStatus:
@@ -62,7 +62,7 @@ class GrpcCalls:
         *,
         mode: InputMode,
         key: str,
-        patience: float,
+        timeout: float,
         model: str = "",
         task: str = "",
     ) -> AcceptedMessage:
@@ -70,7 +70,7 @@ class GrpcCalls:
         request = pb.RouteMessageRequest(
             message=convert.from_message(text, session, mode=mode, key=key, model=model, task=task)
         )
-        answer = self.ask("RouteMessage", request, pb.RouteMessageResponse, patience=patience)
+        answer = self.ask("RouteMessage", request, pb.RouteMessageResponse, timeout=timeout)
         return convert.to_accepted(answer.accepted)
 
     def cancel(self, run_id: str, *, reason: str | None) -> RunRecord:

@@ -184,11 +184,11 @@ def _certificate_name(target: DaemonTarget, seconds: float) -> str:
     """
     context = context_for(target)
     context.set_alpn_protocols(["h2"])
-    place = urlsplit(f"//{target.grpc}")
+    parts = urlsplit(f"//{target.grpc}")
     try:
         with (
-            socket.create_connection((place.hostname or "", place.port or 0), timeout=seconds) as plain,
-            context.wrap_socket(plain, server_hostname=place.hostname) as secure,
+            socket.create_connection((parts.hostname or "", parts.port or 0), timeout=seconds) as plain,
+            context.wrap_socket(plain, server_hostname=parts.hostname) as secure,
         ):
             return _name_of(secure)
     except OSError as error:
@@ -196,9 +196,9 @@ def _certificate_name(target: DaemonTarget, seconds: float) -> str:
 
 
 def _name_of(secure: "SSLSocket") -> str:
-    shown: Any = secure.getpeercert() or {}
-    names: list[str] = [value for kind, value in shown.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
-    names += [value for part in shown.get("subject", ()) for kind, value in part if kind == "commonName"]
+    rows: Any = secure.getpeercert() or {}
+    names: list[str] = [value for kind, value in rows.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
+    names += [value for part in rows.get("subject", ()) for kind, value in part if kind == "commonName"]
     if not names:
         raise DaemonUnreachable("The daemon's certificate has no name. Create one with a name (subjectAltName).")
     # For a wildcard name, any name below it will do.

@@ -16,10 +16,10 @@ class SecretCalls:
 
     def set(self, name: str, value: bytes, scope: SecretScope) -> SecretRecord:
         """Store a value under a name; an earlier value is replaced."""
-        wanted = pb.SecretScope(
+        secret_scope = pb.SecretScope(
             hosts=scope.hosts, header=scope.header, format=scope.format, agents=scope.agents, tools=scope.tools
         )
-        request = pb.SetSecretRequest(name=check_name(name), value=value, scope=wanted)
+        request = pb.SetSecretRequest(name=check_name(name), value=value, scope=secret_scope)
         return _record(self._ask("VaultService/SetSecret", request, pb.SetSecretResponse).secret)
 
     def all(self) -> tuple[SecretRecord, ...]:

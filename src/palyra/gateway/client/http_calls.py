@@ -38,11 +38,11 @@ class _Problem(Struct):
 class HttpCalls:
     """Calls one daemon. The target is looked up for each request: a restarted daemon may use another address."""
 
-    def __init__(self, find: Callable[[], DaemonTarget], *, seconds: float, patience: float) -> None:
+    def __init__(self, find: Callable[[], DaemonTarget], *, seconds: float, timeout: float) -> None:
         """`patience` is how many seconds to wait for an unreachable daemon; requests are then sent again."""
         self._find = find
         self._seconds = seconds
-        self._patience = patience
+        self._patience = timeout
 
     def get(self, kind: type[T], path: str, query: Query | None = None) -> T:
         """Read something."""
@@ -90,12 +90,12 @@ class HttpCalls:
 
 
 def _connection(target: DaemonTarget, timeout: float) -> HTTPConnection:
-    place = urlsplit(target.address)
+    parts = urlsplit(target.address)
     if not target.tls:
-        return HTTPConnection(place.netloc, timeout=timeout)
+        return HTTPConnection(parts.netloc, timeout=timeout)
     from http.client import HTTPSConnection
 
-    return HTTPSConnection(place.netloc, timeout=timeout, context=context_for(target))
+    return HTTPSConnection(parts.netloc, timeout=timeout, context=context_for(target))
 
 
 def segment(text: str) -> str:

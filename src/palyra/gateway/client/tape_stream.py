@@ -64,7 +64,7 @@ class TapeStream:
         after_seq: int = 0,
         run_id: str | None = None,
         lost: Callable[[], None] = lambda: None,
-        patience: float = CONNECT_TIMEOUT_SECONDS,
+        timeout: float = CONNECT_TIMEOUT_SECONDS,
     ) -> None:
         """Follow what `attach` returns after a position: up to the final entry of `run_id`, or until it is closed.
 
@@ -74,7 +74,7 @@ class TapeStream:
         self._attach = attach
         self._run_id = run_id
         self._lost = lost
-        self._patience = patience
+        self._patience = timeout
         self._attached: EntryStream | None = None
         self._closed = threading.Event()
 

@@ -32,13 +32,13 @@ class ApprovalMethods:
     """The methods that concern approvals and grants."""
 
     def __init__(
-        self, doors: ApprovalService, watch: ApprovalWatch, *, intake: MessageIntake, patience: Callable[[], float]
+        self, endpoints: ApprovalService, watch: ApprovalWatch, *, intake: MessageIntake, timeout: Callable[[], float]
     ) -> None:
         """`patience` returns how many seconds a message may wait for its reader; it is called each time."""
-        self._doors = doors
+        self._doors = endpoints
         self._intake = intake
         self._watch = watch
-        self._patience = patience
+        self._patience = timeout
 
     def handlers(self, methods: Methods) -> dict[str, Handler]:
         return {
@@ -53,40 +53,42 @@ class ApprovalMethods:
             "RevokeGrant": methods.unary(self.revoke_grant, pb.RevokeGrantRequest, need="write"),
         }
 
-    async def list_approvals(self, asked: pb.ListApprovalsRequest, principal: PrincipalId) -> pb.ListApprovalsResponse:
-        limit = _limit(asked.limit)
-        before = to_position(asked.cursor) if asked.cursor else None
-        found = await self._doors.page(principal, only_open=asked.only_open, before=before, limit=limit + 1)
-        listed, following = page(found, limit, from_approval)
+    async def list_approvals(
+        self, request: pb.ListApprovalsRequest, principal: PrincipalId
+    ) -> pb.ListApprovalsResponse:
+        limit = _limit(request.limit)
+        before = to_position(request.cursor) if request.cursor else None
+        approvals = await self._doors.page(principal, only_open=request.only_open, before=before, limit=limit + 1)
+        listed, following = page(approvals, limit, from_approval)
         return pb.ListApprovalsResponse(approvals=map(_approval, listed), next_cursor=following)
 
-    async def get_approval(self, asked: pb.GetApprovalRequest, principal: PrincipalId) -> pb.GetApprovalResponse:
-        return pb.GetApprovalResponse(approval=_approval(await self._doors.get(principal, asked.approval_id)))
+    async def get_approval(self, request: pb.GetApprovalRequest, principal: PrincipalId) -> pb.GetApprovalResponse:
+        return pb.GetApprovalResponse(approval=_approval(await self._doors.get(principal, request.approval_id)))
 
     async def reveal_approval(
-        self, asked: pb.RevealApprovalRequest, principal: PrincipalId
+        self, request: pb.RevealApprovalRequest, principal: PrincipalId
     ) -> pb.RevealApprovalResponse:
-        return pb.RevealApprovalResponse(approval=_approval(await self._doors.reveal(principal, asked.approval_id)))
+        return pb.RevealApprovalResponse(approval=_approval(await self._doors.reveal(principal, request.approval_id)))
 
     async def resolve_approval(
-        self, asked: pb.ResolveApprovalRequest, principal: PrincipalId
+        self, request: pb.ResolveApprovalRequest, principal: PrincipalId
     ) -> pb.ResolveApprovalResponse:
         resolved = await self._doors.resolve(
             principal,
-            asked.approval_id,
-            allow=asked.allow,
-            scope=_scope(asked.scope),
-            ttl=_ttl(asked.ttl_seconds),
-            reason=asked.reason,
-            arguments=_object(asked.arguments) if asked.arguments else None,
-            pattern=asked.pattern,
+            request.approval_id,
+            allow=request.allow,
+            scope=_scope(request.scope),
+            ttl=_ttl(request.ttl_seconds),
+            reason=request.reason,
+            arguments=_object(request.arguments) if request.arguments else None,
+            pattern=request.pattern,
         )
         return pb.ResolveApprovalResponse(approval=_approval(resolved))
 
     async def reissue_approval(
-        self, asked: pb.ReissueApprovalRequest, principal: PrincipalId
+        self, request: pb.ReissueApprovalRequest, principal: PrincipalId
     ) -> pb.ReissueApprovalResponse:
-        accepted = await self._intake.reissue(principal, asked.approval_id)
+        accepted = await self._intake.reissue(principal, request.approval_id)
         return pb.ReissueApprovalResponse(
             run_id=accepted.run_id,
             session_id=accepted.session_id,
@@ -96,7 +98,9 @@ class ApprovalMethods:
             repeated=accepted.repeated,
         )
 
-    async def watch_approvals(self, asked: pb.WatchApprovalsRequest, call: ServerCall, principal: PrincipalId) -> None:
+    async def watch_approvals(
+        self, request: pb.WatchApprovalsRequest, call: ServerCall, principal: PrincipalId
+    ) -> None:
         async with aclosing(self._watch.follow(principal)) as news:
             async for some in news:
                 if some:
@@ -104,7 +108,7 @@ class ApprovalMethods:
                     await send(call, answer, seconds=self._patience())
 
     async def export_approvals(
-        self, asked: pb.ExportApprovalsRequest, call: ServerCall, principal: PrincipalId
+        self, request: pb.ExportApprovalsRequest, call: ServerCall, principal: PrincipalId
     ) -> None:
         waiting = b""
         async with aclosing(chained(self._doors, principal)) as lines:
@@ -115,18 +119,18 @@ class ApprovalMethods:
                     waiting = b""
         await send(call, pb.ExportApprovalsResponse(lines=waiting), seconds=self._patience())
 
-    async def list_grants(self, asked: pb.ListGrantsRequest, principal: PrincipalId) -> pb.ListGrantsResponse:
-        found = await self._doors.grants(principal, limit=_limit(asked.limit))
-        return pb.ListGrantsResponse(grants=map(_grant, found))
+    async def list_grants(self, request: pb.ListGrantsRequest, principal: PrincipalId) -> pb.ListGrantsResponse:
+        grants = await self._doors.grants(principal, limit=_limit(request.limit))
+        return pb.ListGrantsResponse(grants=map(_grant, grants))
 
-    async def revoke_grant(self, asked: pb.RevokeGrantRequest, principal: PrincipalId) -> pb.RevokeGrantResponse:
-        return pb.RevokeGrantResponse(grant=_grant(await self._doors.revoke(principal, asked.grant_id)))
+    async def revoke_grant(self, request: pb.RevokeGrantRequest, principal: PrincipalId) -> pb.RevokeGrantResponse:
+        return pb.RevokeGrantResponse(grant=_grant(await self._doors.revoke(principal, request.grant_id)))
 
 
-def _limit(asked: int) -> int:
-    if not 0 <= asked <= MAX_LIMIT:
+def _limit(requested: int) -> int:
+    if not 0 <= requested <= MAX_LIMIT:
         raise RequestInvalid(f"limit must be between 1 and {MAX_LIMIT}; 0 means {DEFAULT_LIMIT}.")
-    return asked or DEFAULT_LIMIT
+    return requested or DEFAULT_LIMIT
 
 
 def _scope(text: str) -> ApprovalScope:

@@ -397,5 +397,5 @@ class GrpcConnection(asyncio.Protocol):
 
 def _seconds(text: str | None) -> float | None:
     """Return the client's timeout in seconds; None if there is none, or it is not valid."""
-    found = _TIMEOUT.fullmatch(text or "")
-    return int(found[1]) * _UNITS[found[2]] if found else None
+    match = _TIMEOUT.fullmatch(text or "")
+    return int(match[1]) * _UNITS[match[2]] if match else None

@@ -27,8 +27,8 @@ class HealthMethods:
 
     async def get_health(self, call: ServerCall) -> None:
         """Report the status of each part."""
-        asked = await read(call, pb.GetHealthRequest, most=ANYBODYS_BYTES)
-        if asked.parts:
+        request = await read(call, pb.GetHealthRequest, maximum=ANYBODYS_BYTES)
+        if request.parts:
             holder = await self._auth.admit(authorization(call), slot=call.slot)
             status = visible_status(await self._status(), holder)
             health = convert.from_status(status)

@@ -78,10 +78,10 @@ class Http2(H2Connection):
 
     def _receive_settings_frame(self, frame: SettingsFrame) -> tuple[list[Frame], list[Event]]:
         # Unknown settings would be kept forever, and a larger table would be filled with everything that is ever sent.
-        wanted = {code: value for code, value in frame.settings.items() if code in _KNOWN}
-        if (table := wanted.get(SettingCodes.HEADER_TABLE_SIZE)) is not None:
-            wanted[SettingCodes.HEADER_TABLE_SIZE] = min(table, MAX_TABLE_BYTES)
-        frame.settings = wanted
+        values = {code: value for code, value in frame.settings.items() if code in _KNOWN}
+        if (table := values.get(SettingCodes.HEADER_TABLE_SIZE)) is not None:
+            values[SettingCodes.HEADER_TABLE_SIZE] = min(table, MAX_TABLE_BYTES)
+        frame.settings = values
         return super()._receive_settings_frame(frame)
 
     def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:

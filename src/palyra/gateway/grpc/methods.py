@@ -89,10 +89,10 @@ class Methods:
         async def serve(call: ServerCall) -> None:
             # The status of a call is sent after all that was written, so a call that is not read does not end, and what
             # was last written waits with it. It keeps its slot until it is read or dropped: slots are limited.
-            with ExitStack() as place:
+            with ExitStack() as position:
                 try:
                     holder = await self._auth.admit(authorization(call), need, slot=call.slot)
-                    place.enter_context(self._streams.slot(holder.principal))
+                    position.enter_context(self._streams.slot(holder.principal))
                     with self._auth.concealing(holder):
                         await method(call, holder.principal)
                     ending = GrpcError(GrpcStatus.OK, "", ())
@@ -115,11 +115,11 @@ def public_method(serve: Handler) -> Handler:
     return counted
 
 
-async def read(call: ServerCall, kind: type[Request], *, most: int = MAX_REQUEST_BYTES) -> Request:
+async def read(call: ServerCall, kind: type[Request], *, maximum: int = MAX_REQUEST_BYTES) -> Request:
     """Read the request of a call, with a timeout."""
     try:
         async with asyncio.timeout(REQUEST_SECONDS):
-            return decode(kind, await call.read(most))
+            return decode(kind, await call.read(maximum))
     except TimeoutError:
         raise RequestInvalid(f"No message arrived for {REQUEST_SECONDS:g} seconds. Call again with one.") from None
 

@@ -53,12 +53,12 @@ class RunMethods:
         *,
         intake: MessageIntake,
         control: CancellationService,
-        patience: Callable[[], float],
+        timeout: Callable[[], float],
     ) -> None:
         """`patience` returns how many seconds a batch may wait for its reader; it is called each time."""
         self._engine = engine
         self._tail = tail
-        self._patience = patience
+        self._patience = timeout
         self._intake = intake
         self._control = control
 
@@ -94,38 +94,38 @@ class RunMethods:
         finally:
             follower.close()
 
-    async def attach_run(self, asked: pb.AttachRunRequest, call: ServerCall, principal: PrincipalId) -> None:
+    async def attach_run(self, request: pb.AttachRunRequest, call: ServerCall, principal: PrincipalId) -> None:
         """Forward a run's entries after a position, until it ends."""
-        run_id = RunId(parse_ulid(asked.run_id, "run id"))
+        run_id = RunId(parse_ulid(request.run_id, "run id"))
         run = await self._engine.read(lambda conn: runs.get(conn, run_id, principal))
         if run is None:
             raise RunNotFound
         end = await self._engine.read(lambda conn: tape.end(conn, run.session_id))
-        tape.check_position(asked.after_seq, end)
-        if run.ended_at is not None and asked.after_seq >= run.last_seq:
+        tape.check_position(request.after_seq, end)
+        if run.ended_at is not None and request.after_seq >= run.last_seq:
             return
-        follower = self._tail.follow(run.session_id, after_seq=asked.after_seq, run_id=run_id)
+        follower = self._tail.follow(run.session_id, after_seq=request.after_seq, run_id=run_id)
         await self._forward(call, follower, ends_with_run=True)
 
-    async def attach_session(self, asked: pb.AttachSessionRequest, call: ServerCall, principal: PrincipalId) -> None:
+    async def attach_session(self, request: pb.AttachSessionRequest, call: ServerCall, principal: PrincipalId) -> None:
         """Forward a session's entries after a position, for as long as the caller stays."""
-        session_id = SessionId(parse_ulid(asked.session_id, "session id"))
+        session_id = SessionId(parse_ulid(request.session_id, "session id"))
         if await self._engine.read(lambda conn: sessions.get(conn, session_id, principal)) is None:
             raise SessionNotFound
-        tape.check_position(asked.after_seq, await self._engine.read(lambda conn: tape.end(conn, session_id)))
-        follower = self._tail.follow(session_id, after_seq=asked.after_seq)
+        tape.check_position(request.after_seq, await self._engine.read(lambda conn: tape.end(conn, session_id)))
+        follower = self._tail.follow(session_id, after_seq=request.after_seq)
         await self._forward(call, follower, ends_with_run=False)
 
-    async def abort_run(self, asked: pb.AbortRunRequest, principal: PrincipalId) -> pb.AbortRunResponse:
+    async def abort_run(self, request: pb.AbortRunRequest, principal: PrincipalId) -> pb.AbortRunResponse:
         """Request cancellation of a run."""
-        reason = asked.reason or "cancelled by its owner"
+        reason = request.reason or "cancelled by its owner"
         return pb.AbortRunResponse(
-            run=convert.from_run(await self._control.cancel(principal, asked.run_id, reason=reason))
+            run=convert.from_run(await self._control.cancel(principal, request.run_id, reason=reason))
         )
 
-    async def route_message(self, asked: pb.RouteMessageRequest, principal: PrincipalId) -> pb.RouteMessageResponse:
+    async def route_message(self, request: pb.RouteMessageRequest, principal: PrincipalId) -> pb.RouteMessageResponse:
         """Accept a message without following it."""
-        accepted = await self._intake.accept(_inbound(asked.message, principal))
+        accepted = await self._intake.accept(_inbound(request.message, principal))
         return pb.RouteMessageResponse(accepted=convert.from_accepted(accepted))
 
     async def _start(self, call: ServerCall, principal: PrincipalId) -> AcceptedMessage:

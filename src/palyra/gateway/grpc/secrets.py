@@ -14,8 +14,8 @@ SERVICE = pb.DESCRIPTOR.services_by_name["VaultService"].full_name
 class SecretMethods:
     """The methods that concern secrets."""
 
-    def __init__(self, doors: SecretService, seals: SecretSealer) -> None:
-        self._doors = doors
+    def __init__(self, endpoints: SecretService, seals: SecretSealer) -> None:
+        self._doors = endpoints
         self._seals = seals
 
     def handlers(self, methods: Methods) -> dict[str, Handler]:
@@ -28,26 +28,26 @@ class SecretMethods:
             "ForgetSealed": methods.unary(self.forget_sealed, pb.ForgetSealedRequest, need="write"),
         }
 
-    async def set_secret(self, asked: pb.SetSecretRequest, principal: PrincipalId) -> pb.SetSecretResponse:
-        record = await self._doors.set(principal, asked.name, asked.value, _scope(asked.scope))
+    async def set_secret(self, request: pb.SetSecretRequest, principal: PrincipalId) -> pb.SetSecretResponse:
+        record = await self._doors.set(principal, request.name, request.value, _scope(request.scope))
         return pb.SetSecretResponse(secret=_secret(record))
 
-    async def list_secrets(self, asked: pb.ListSecretsRequest, principal: PrincipalId) -> pb.ListSecretsResponse:
+    async def list_secrets(self, request: pb.ListSecretsRequest, principal: PrincipalId) -> pb.ListSecretsResponse:
         return pb.ListSecretsResponse(secrets=map(_secret, await self._doors.list(principal)))
 
-    async def delete_secret(self, asked: pb.DeleteSecretRequest, principal: PrincipalId) -> pb.DeleteSecretResponse:
-        await self._doors.delete(principal, asked.secret_name)
+    async def delete_secret(self, request: pb.DeleteSecretRequest, principal: PrincipalId) -> pb.DeleteSecretResponse:
+        await self._doors.delete(principal, request.secret_name)
         return pb.DeleteSecretResponse()
 
-    async def list_sealed(self, asked: pb.ListSealedRequest, principal: PrincipalId) -> pb.ListSealedResponse:
-        limit = min(asked.limit, MAX_LISTED) if asked.limit > 0 else LISTED
+    async def list_sealed(self, request: pb.ListSealedRequest, principal: PrincipalId) -> pb.ListSealedResponse:
+        limit = min(request.limit, MAX_LISTED) if request.limit > 0 else LISTED
         return pb.ListSealedResponse(sealed=map(_sealed, await self._seals.page(principal, limit=limit)))
 
-    async def reveal_sealed(self, asked: pb.RevealSealedRequest, principal: PrincipalId) -> pb.RevealSealedResponse:
-        return pb.RevealSealedResponse(value=await self._seals.reveal(principal, asked.sealed_id))
+    async def reveal_sealed(self, request: pb.RevealSealedRequest, principal: PrincipalId) -> pb.RevealSealedResponse:
+        return pb.RevealSealedResponse(value=await self._seals.reveal(principal, request.sealed_id))
 
-    async def forget_sealed(self, asked: pb.ForgetSealedRequest, principal: PrincipalId) -> pb.ForgetSealedResponse:
-        await self._seals.forget(principal, asked.sealed_id)
+    async def forget_sealed(self, request: pb.ForgetSealedRequest, principal: PrincipalId) -> pb.ForgetSealedResponse:
+        await self._seals.forget(principal, request.sealed_id)
         return pb.ForgetSealedResponse()
 
 

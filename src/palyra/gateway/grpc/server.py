@@ -141,6 +141,6 @@ class GrpcServer:
 
 
 def _request_origin(call: ServerCall) -> RequestOrigin:
-    said = call.metadata
-    host = said.get(":authority") or said.get("host")
-    return RequestOrigin(host, said.get("origin"), said.get("sec-fetch-site"), said.get(":scheme", ""), call.slot.local)
+    text = call.metadata
+    host = text.get(":authority") or text.get("host")
+    return RequestOrigin(host, text.get("origin"), text.get("sec-fetch-site"), text.get(":scheme", ""), call.slot.local)

@@ -92,9 +92,9 @@ class ServerCall:
         """Whether output waits for the caller to have room."""
         return bool(self._outbox)
 
-    async def read(self, most: int = MAX_REQUEST_BYTES) -> bytes | None:
+    async def read(self, maximum: int = MAX_REQUEST_BYTES) -> bytes | None:
         """Return the next message, None after the last; one with more bytes than `most` is refused."""
-        while (message := self._take(most)) is None:
+        while (message := self._take(maximum)) is None:
             if self.complete:
                 if self._received:
                     raise RequestInvalid("The call ended in the middle of a message.")
@@ -189,15 +189,15 @@ class ServerCall:
         message = (("grpc-message", quote(detail[:_MAX_DETAIL], safe=_PRINTABLE, errors="replace")),) if detail else ()
         return (*begin, ("grpc-status", str(status.value)), *message, *trailing)
 
-    def _take(self, most: int) -> bytes | None:
+    def _take(self, maximum: int) -> bytes | None:
         """Return the next message if it is complete."""
         if len(self._received) < _PREFIX.size:
             return None
         compressed, length = _PREFIX.unpack_from(self._received)
         if compressed:
             raise RequestCompressionUnsupported
-        if length > most:
-            raise RequestTooLarge(f"The message has {length:,} bytes; the maximum is {most:,}. Send less at once.")
+        if length > maximum:
+            raise RequestTooLarge(f"The message has {length:,} bytes; the maximum is {maximum:,}. Send less at once.")
         end = _PREFIX.size + length
         if len(self._received) < end:
             return None

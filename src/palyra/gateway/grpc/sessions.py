@@ -15,9 +15,9 @@ MAX_PAGE = 500
 class SessionMethods:
     """The methods that concern sessions."""
 
-    def __init__(self, engine: Engine, *, doors: SessionService) -> None:
+    def __init__(self, engine: Engine, *, endpoints: SessionService) -> None:
         self._engine = engine
-        self._doors = doors
+        self._doors = endpoints
 
     def handlers(self, methods: Methods) -> dict[str, Handler]:
         return {
@@ -26,24 +26,24 @@ class SessionMethods:
             "CleanupSession": methods.unary(self.cleanup_session, pb.CleanupSessionRequest, need="write"),
         }
 
-    async def list_sessions(self, asked: pb.ListSessionsRequest, principal: PrincipalId) -> pb.ListSessionsResponse:
+    async def list_sessions(self, request: pb.ListSessionsRequest, principal: PrincipalId) -> pb.ListSessionsResponse:
         """Return a page of the principal's sessions, the latest first."""
-        limit = min(asked.limit, MAX_PAGE) if asked.limit > 0 else DEFAULT_PAGE
-        before = to_position(asked.cursor) if asked.cursor else None
-        found = await self._doors.page(principal, archived=asked.archived, before=before, limit=limit + 1)
-        sessions, following = page(found, limit, from_session)
+        limit = min(request.limit, MAX_PAGE) if request.limit > 0 else DEFAULT_PAGE
+        before = to_position(request.cursor) if request.cursor else None
+        matching_sessions = await self._doors.page(principal, archived=request.archived, before=before, limit=limit + 1)
+        sessions, following = page(matching_sessions, limit, from_session)
         return pb.ListSessionsResponse(sessions=map(convert.from_session, sessions), next_cursor=following)
 
     async def resolve_session(
-        self, asked: pb.ResolveSessionRequest, principal: PrincipalId
+        self, request: pb.ResolveSessionRequest, principal: PrincipalId
     ) -> pb.ResolveSessionResponse:
         """Find or create a session."""
-        session, created = await self._doors.resolve(principal, convert.to_session_ref(asked.session))
+        session, created = await self._doors.resolve(principal, convert.to_session_ref(request.session))
         return pb.ResolveSessionResponse(session=convert.from_session(session), created=created)
 
     async def cleanup_session(
-        self, asked: pb.CleanupSessionRequest, principal: PrincipalId
+        self, request: pb.CleanupSessionRequest, principal: PrincipalId
     ) -> pb.CleanupSessionResponse:
         """Cancel the active runs, archive the session, free its key."""
-        session = await self._doors.cleanup(principal, asked.session_id)
+        session = await self._doors.cleanup(principal, request.session_id)
         return pb.CleanupSessionResponse(session=convert.from_session(session))

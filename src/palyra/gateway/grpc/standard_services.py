@@ -51,23 +51,23 @@ class HealthService:
         return {HEALTH: {"Check": public_method(self._check), "Watch": public_method(self._watch)}}
 
     async def _check(self, call: ServerCall) -> None:
-        asked = await read(call, health_pb2.HealthCheckRequest, most=ANYBODYS_BYTES)
-        if asked.service in self._names:
+        request = await read(call, health_pb2.HealthCheckRequest, maximum=ANYBODYS_BYTES)
+        if request.service in self._names:
             await reply(call, self._state())
         else:
             await call.finish(GrpcStatus.NOT_FOUND, "There is no such service.")
 
     async def _watch(self, call: ServerCall) -> None:
-        asked = await read(call, health_pb2.HealthCheckRequest, most=ANYBODYS_BYTES)
-        known = asked.service in self._names
+        request = await read(call, health_pb2.HealthCheckRequest, maximum=ANYBODYS_BYTES)
+        is_known = request.service in self._names
         unknown = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
-        sent = self._state() if known else unknown
+        sent = self._state() if is_known else unknown
         await send(call, sent, seconds=RESPONSE_TIMEOUT_SECONDS)
         while not self._stopped.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._stopped.wait()
-            if known and (state := self._state()) != sent:
+            if is_known and (state := self._state()) != sent:
                 sent = state
                 await send(call, sent, seconds=RESPONSE_TIMEOUT_SECONDS)
         await call.finish(GrpcStatus.OK)
@@ -83,10 +83,10 @@ def reflection_service(names: Sequence[str]) -> dict[str, dict[str, Handler]]:
 
     async def tell(call: ServerCall) -> None:
         while (message := await call.read(ANYBODYS_BYTES)) is not None:
-            asked = decode(reflection_pb2.ServerReflectionRequest, message)
-            answer = _answer(asked, offered)
-            answer.original_request.CopyFrom(asked)
-            answer.valid_host = asked.host
+            request = decode(reflection_pb2.ServerReflectionRequest, message)
+            answer = _answer(request, offered)
+            answer.original_request.CopyFrom(request)
+            answer.valid_host = request.host
             await send(call, answer, seconds=RESPONSE_TIMEOUT_SECONDS)
         await call.finish(GrpcStatus.OK)
 
@@ -94,29 +94,29 @@ def reflection_service(names: Sequence[str]) -> dict[str, dict[str, Handler]]:
     return {REFLECTION: handlers, REFLECTION_V1: handlers}
 
 
-def _answer(asked: reflection_pb2.ServerReflectionRequest, offered: Sequence[str]) -> _Found:
+def _answer(request: reflection_pb2.ServerReflectionRequest, offered: Sequence[str]) -> _Found:
     pool = descriptor_pool()
     try:
-        match asked.WhichOneof("message_request"):
+        match request.WhichOneof("message_request"):
             case "list_services":
                 services = [reflection_pb2.ServiceResponse(name=name) for name in offered]
                 return _Found(list_services_response=reflection_pb2.ListServiceResponse(service=services))
             case "file_by_filename":
-                return _described(pool.FindFileByName(asked.file_by_filename))
+                return _described(pool.FindFileByName(request.file_by_filename))
             case "file_containing_symbol":
-                return _described(pool.FindFileContainingSymbol(asked.file_containing_symbol))
+                return _described(pool.FindFileContainingSymbol(request.file_containing_symbol))
             case "file_containing_extension":
-                wanted = asked.file_containing_extension
-                extended = pool.FindMessageTypeByName(wanted.containing_type)
-                extension = pool.FindExtensionByNumber(extended, wanted.extension_number)
+                extension_request = request.file_containing_extension
+                extended = pool.FindMessageTypeByName(extension_request.containing_type)
+                extension = pool.FindExtensionByNumber(extended, extension_request.extension_number)
                 return _described(pool.FindFileContainingSymbol(extension.full_name))
             case "all_extension_numbers_of_type":
-                extended = pool.FindMessageTypeByName(asked.all_extension_numbers_of_type)
+                extended = pool.FindMessageTypeByName(request.all_extension_numbers_of_type)
                 numbers = sorted(extension.number for extension in pool.FindAllExtensions(extended))
-                found = reflection_pb2.ExtensionNumberResponse(
+                extension_number_response = reflection_pb2.ExtensionNumberResponse(
                     base_type_name=extended.full_name, extension_number=numbers
                 )
-                return _Found(all_extension_numbers_response=found)
+                return _Found(all_extension_numbers_response=extension_number_response)
             case _:
                 return _wrong(GrpcStatus.INVALID_ARGUMENT, "The request is empty.")
     except KeyError:

@@ -26,24 +26,24 @@ class StopMethods:
             "ResumeAll": methods.unary(self.resume_all, pb.ResumeAllRequest, need="admin"),
         }
 
-    async def list_stops(self, asked: pb.ListStopsRequest, principal: PrincipalId) -> pb.ListStopsResponse:
+    async def list_stops(self, request: pb.ListStopsRequest, principal: PrincipalId) -> pb.ListStopsResponse:
         return pb.ListStopsResponse(stops=_stop_messages(self._stops.covering(principal)))
 
-    async def stop_own(self, asked: pb.StopOwnRequest, principal: PrincipalId) -> pb.StopResponse:
-        halted = await self._stops.stop(principal, principal=principal, reason=asked.reason)
+    async def stop_own(self, request: pb.StopOwnRequest, principal: PrincipalId) -> pb.StopResponse:
+        halted = await self._stops.stop(principal, principal=principal, reason=request.reason)
         return pb.StopResponse(stop=_stop(halted.stop), runs=halted.runs)
 
-    async def resume_own(self, asked: pb.ResumeOwnRequest, principal: PrincipalId) -> pb.ResumeResponse:
+    async def resume_own(self, request: pb.ResumeOwnRequest, principal: PrincipalId) -> pb.ResumeResponse:
         lifted = await self._stops.resume(principal, principal=principal, admin=False)
         return pb.ResumeResponse(lifted=_stop_messages(lifted), stops=_stop_messages(self._stops.covering(principal)))
 
-    async def stop_all(self, asked: pb.StopAllRequest, principal: PrincipalId) -> pb.StopResponse:
-        halted = await self._stops.stop(principal, principal=asked.principal or None, reason=asked.reason)
+    async def stop_all(self, request: pb.StopAllRequest, principal: PrincipalId) -> pb.StopResponse:
+        halted = await self._stops.stop(principal, principal=request.principal or None, reason=request.reason)
         return pb.StopResponse(stop=_stop(halted.stop), runs=halted.runs)
 
-    async def resume_all(self, asked: pb.ResumeAllRequest, principal: PrincipalId) -> pb.ResumeResponse:
+    async def resume_all(self, request: pb.ResumeAllRequest, principal: PrincipalId) -> pb.ResumeResponse:
         lifted = await self._stops.resume(
-            principal, principal=asked.principal or None, admin=True, remove_file=asked.remove_file
+            principal, principal=request.principal or None, admin=True, remove_file=request.remove_file
         )
         return pb.ResumeResponse(lifted=_stop_messages(lifted), stops=_stop_messages(self._stops.in_force))
 

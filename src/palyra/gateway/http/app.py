@@ -157,9 +157,9 @@ class Guard:
             await send(message if origin is None else permit(message, origin))
 
         try:
-            asked = request_origin(scope)
-            if self._hosts.check(asked) and asked.origin is not None:
-                origin = asked.origin.encode()
+            requested_request_origin = request_origin(scope)
+            if self._hosts.check(requested_request_origin) and requested_request_origin.origin is not None:
+                origin = requested_request_origin.origin.encode()
                 if is_preflight(scope):
                     await preflight(scope)(scope, receive, watched)
                     return
@@ -167,13 +167,13 @@ class Guard:
         except ClientDisconnect:
             pass  # it disconnected during its request: there is no client to respond to
         except Exception as error:
-            known = self._known(error, scope)
-            if isinstance(known, InternalError):
+            cached_error = self._known(error, scope)
+            if isinstance(cached_error, InternalError):
                 log.exception("%s %s failed", scope["method"], scope["path"])
             if begun:
                 raise
             shape = failure if scope["path"].startswith(V1) else problem_response
-            await shape(known)(scope, receive, watched)
+            await shape(cached_error)(scope, receive, watched)
 
     def _known(self, error: Exception, scope: Scope) -> PalyraError:
         match error:

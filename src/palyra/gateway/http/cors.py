@@ -13,14 +13,14 @@ _EXPOSED = b"retry-after, x-palyra-run-id, x-palyra-session-id, x-request-id"
 
 def request_origin(scope: Scope) -> RequestOrigin:
     """Return which host a request names, and which page sent it."""
-    said: dict[bytes, bytes] = {}
+    data: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in (b"host", b"origin", b"sec-fetch-site"):
-            if name in said:
+            if name in data:
                 raise RequestInvalid(f"The request has more than one header {name.decode()!r}.")
-            said[name] = value
+            data[name] = value
     host, origin, fetch_site = (
-        said[name].decode("latin-1") if name in said else None for name in (b"host", b"origin", b"sec-fetch-site")
+        data[name].decode("latin-1") if name in data else None for name in (b"host", b"origin", b"sec-fetch-site")
     )
     if host is None and scope.get("http_version") != "1.0":
         raise RequestInvalid("The request has no header 'host'.")
@@ -35,13 +35,13 @@ def is_preflight(scope: Scope) -> bool:
 
 def preflight(scope: Scope) -> Response:
     """Answer a preflight: an allowed page may send anything; the token decides what it may do."""
-    asked = HTTPConnection(scope).headers
+    requested_headers = HTTPConnection(scope).headers
     headers = {
-        "access-control-allow-methods": asked["access-control-request-method"],
-        "access-control-allow-headers": asked.get("access-control-request-headers", ""),
+        "access-control-allow-methods": requested_headers["access-control-request-method"],
+        "access-control-allow-headers": requested_headers.get("access-control-request-headers", ""),
         "access-control-max-age": str(PREFLIGHT_SECONDS),
     }
-    if asked.get("access-control-request-private-network") == "true":
+    if requested_headers.get("access-control-request-private-network") == "true":
         headers["access-control-allow-private-network"] = "true"
     return Response(status_code=204, headers=headers)
 

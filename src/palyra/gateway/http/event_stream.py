@@ -15,9 +15,9 @@ PIECE_BYTES = 64 * 1024
 class EventStream:
     """A response that follows a tape. One that follows a run ends after the run's final entry."""
 
-    def __init__(self, follower: TapeReader, *, place: ExitStack, headers: dict[str, str], ends_with_run: bool) -> None:
+    def __init__(self, follower: TapeReader, *, stack: ExitStack, headers: dict[str, str], ends_with_run: bool) -> None:
         self._follower = follower
-        self._place = place
+        self._place = stack
         self._headers = headers
         self._ends_with_run = ends_with_run
 

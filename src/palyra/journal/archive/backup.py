@@ -213,10 +213,10 @@ def before_migration(home: Home, settings: Settings, *, made_at: datetime) -> Pa
     """
     try:
         with open_snapshot(home, settings) as conn:
-            known, at, missing = migrate.steps(conn.dialect.name), migrate.current(conn), migrate.missing(conn)
+            migrations, at, missing = migrate.steps(conn.dialect.name), migrate.current(conn), migrate.missing(conn)
     except JournalNotFound:
         return None
-    if at == 0 or at > known[-1].number or not missing:
+    if at == 0 or at > migrations[-1].number or not missing:
         return None
     target = home.path / f"journal-before-{missing[0].number:04}"
     target = target.with_suffix(".db") if settings.journal.database_url is None else target
@@ -226,7 +226,7 @@ def before_migration(home: Home, settings: Settings, *, made_at: datetime) -> Pa
         if not is_full(error):
             raise
         raise StorageFull(
-            f"The journal has schema {at} and must be migrated to {known[-1].number}, but the disk of "
+            f"The journal has schema {at} and must be migrated to {migrations[-1].number}, but the disk of "
             f"{home.path} has no room for a copy of it. Free as much space as the journal uses; the "
             "migration then starts by itself."
         ) from error
@@ -352,9 +352,9 @@ def _check_files(folder: Path, manifest: BackupManifest) -> Iterator[str]:
             yield f"the file {name} has {path.stat().st_size} bytes, not {part.bytes}"
         elif digest_of(path) != part.sha256:
             yield f"the file {name} was changed"
-    wanted = Home(folder).journal.name if manifest.engine == "sqlite" else DUMP
-    if wanted not in manifest.files:
-        yield f"the file {wanted} is missing"
+    requested = Home(folder).journal.name if manifest.engine == "sqlite" else DUMP
+    if requested not in manifest.files:
+        yield f"the file {requested} is missing"
 
 
 def _faults(conn: Connection) -> list[ProofProblem]:

@@ -60,10 +60,10 @@ def restore(path: Path, home: Home, *, replace: bool, ids: IdSource, at: datetim
             f"The backup {path} is damaged: {checked.problems[0].what}. Nothing was restored. `palyra "
             "backup verify` shows the details."
         )
-    known = migrate.steps("sqlite")[-1].number
-    if checked.schema > known:
+    known_count = migrate.steps("sqlite")[-1].number
+    if checked.schema > known_count:
         raise SchemaVersionUnsupported(
-            f"The backup has schema {checked.schema}; this version of Palyra supports schemas up to {known}."
+            f"The backup has schema {checked.schema}; this version of Palyra supports schemas up to {known_count}."
         )
     made_here = not home.path.exists()
     with hold_home(home):
@@ -193,19 +193,19 @@ class _Restoration:
             for suffix in ("", "-wal", "-shm"):
                 self._put_aside(self._home.journal.with_name(journal + suffix))
         for one in fresh:
-            place = self._home.path / one.name
-            if place == self._home.key and place.exists():
+            target_path = self._home.path / one.name
+            if target_path == self._home.key and target_path.exists():
                 # Replaced in one step: with neither journal nor key the home would look like a new one.
                 self._aside.mkdir(mode=0o700, exist_ok=True)
-                backup.copy_file(place, self._aside / place.name)
+                backup.copy_file(target_path, self._aside / target_path.name)
             else:
-                self._put_aside(place)
-            one.rename(place)
+                self._put_aside(target_path)
+            one.rename(target_path)
 
-    def _put_aside(self, place: Path) -> None:
-        if place.exists():
+    def _put_aside(self, path: Path) -> None:
+        if path.exists():
             self._aside.mkdir(mode=0o700, exist_ok=True)
-            place.rename(self._aside / place.name)
+            path.rename(self._aside / path.name)
 
     @property
     def _is_dump(self) -> bool:

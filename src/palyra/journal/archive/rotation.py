@@ -86,13 +86,13 @@ def detach_session(conn: Connection, session_id: SessionId, record: RotatedTape)
     """Record where the tape went and remove the session from the lists; False if it has changed since."""
     if tape.lock(conn, session_id) != TapeHead(record.tape_seq, record.hash):
         return False
-    gone = conn.execute(
+    removed = conn.execute(
         "DELETE FROM sessions WHERE session_id = :session_id AND session_id IN (SELECT s.session_id FROM sessions s"
         f" WHERE s.session_id = :session_id AND (s.archived_ms IS NOT NULL OR s.parent_session_id IS NOT NULL)"
         f" AND {_AT_REST})",
         {"session_id": session_id},
     )
-    if gone == 0:
+    if removed == 0:
         return False
     rotated_tapes.add(conn, session_id, record)
     return True
@@ -142,8 +142,8 @@ def _remove_messages(conn: Connection, session_id: SessionId, words: Sequence[In
     params = {"session_id": session_id, "above": above}
     conn.execute("DELETE FROM messages WHERE session_id = :session_id AND tape_seq > :above", params)
     if conn.dialect.name == "sqlite":
-        found = [{"row": word.row} for word in words if word.tape_seq > above]
-        if found:
-            conn.execute_many("DELETE FROM message_words WHERE rowid = :row", found)
+        values = [{"row": word.row} for word in words if word.tape_seq > above]
+        if values:
+            conn.execute_many("DELETE FROM message_words WHERE rowid = :row", values)
     else:
         conn.execute("DELETE FROM message_words WHERE session_id = :session_id AND tape_seq > :above", params)

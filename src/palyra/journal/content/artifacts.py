@@ -59,8 +59,8 @@ def read(
     conn: Connection, artifact_id: str, principal: PrincipalId, *, start: int, length: int
 ) -> tuple[Artifact, bytes]:
     """Return the principal's artifact of that id, and a slice of its content."""
-    found = get(conn, artifact_id, principal)
-    return found, blobs.get(conn, found.digest, start=start, length=length)
+    artifact = get(conn, artifact_id, principal)
+    return artifact, blobs.get(conn, artifact.digest, start=start, length=length)
 
 
 def remove(conn: Connection, session_id: SessionId, *, limit: int) -> int:

@@ -54,17 +54,17 @@ def digest_of(content: bytes) -> str:
 
 def pack(content: bytes) -> PackedContent:
     """Prepare content. Blocks while it compresses."""
-    parts = (content[place : place + PART_BYTES] for place in range(0, len(content), PART_BYTES))
+    parts = (content[index : index + PART_BYTES] for index in range(0, len(content), PART_BYTES))
     packed = tuple(base64.b64encode(zlib.compress(part, LEVEL)).decode() for part in parts)
     return PackedContent(digest_of(content), len(content), packed)
 
 
 def put(conn: Connection, packed: PackedContent, *, now_ms: int) -> str:
     """Store the content unless it exists, and return its digest. Write the row that refers to it in the same unit."""
-    known = conn.execute(
+    known_count = conn.execute(
         "UPDATE blobs SET stored_ms = :now_ms WHERE digest = :digest", {"digest": packed.digest, "now_ms": now_ms}
     )
-    if known:
+    if known_count:
         return packed.digest
     conn.execute(
         "INSERT INTO blobs (digest, size, stored_ms) VALUES (:digest, :size, :now_ms)"
@@ -97,8 +97,8 @@ def get(conn: Connection, digest: str, *, start: int = 0, length: int | None = N
         "SELECT content FROM blob_parts WHERE digest = :digest AND part >= :first AND part <= :last ORDER BY part",
         {"digest": digest, "first": first, "last": last},
     )
-    found = b"".join(_unpack(part[0]) for part in rows)
-    content = found[start - first * PART_BYTES : end - first * PART_BYTES]
+    data = b"".join(_unpack(part[0]) for part in rows)
+    content = data[start - first * PART_BYTES : end - first * PART_BYTES]
     if len(content) != end - start or ((start, end) == (0, row[0]) and digest_of(content) != digest):
         raise ContentDamaged
     return content
@@ -110,11 +110,11 @@ def sweep(conn: Connection, *, now_ms: int) -> bool:
     params = {"before_ms": now_ms - UNREFERENCED_GRACE_MS, "swept": SWEEP_BLOBS}
     rows = conn.fetch(f"SELECT b.digest FROM blobs b WHERE b.stored_ms < :before_ms AND {_UNUSED} LIMIT :swept", params)
     for (digest,) in rows:
-        gone = conn.execute(
+        removed = conn.execute(
             "DELETE FROM blobs WHERE digest = :digest AND stored_ms < :before_ms",
             {"digest": digest, "before_ms": params["before_ms"]},
         )
-        if gone:
+        if removed:
             conn.execute("DELETE FROM blob_parts WHERE digest = :digest", {"digest": digest})
     return bool(rows)
 

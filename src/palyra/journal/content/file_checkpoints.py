@@ -72,13 +72,13 @@ def page(
     limit: int,
 ) -> list[FileCheckpoint]:
     """Return the principal's file checkpoints, the latest first: all, those of one file, or those of one session."""
-    wanted = {"path": path, "session_id": session_id}
-    given = {name: value for name, value in wanted.items() if value is not None}
-    conditions = "".join(f" AND {name} = :{name}" for name in given)
+    document = {"path": path, "session_id": session_id}
+    arguments = {name: value for name, value in document.items() if value is not None}
+    conditions = "".join(f" AND {name} = :{name}" for name in arguments)
     rows = conn.fetch(
         f"SELECT {_COLUMNS} FROM checkpoints WHERE principal = :principal{conditions} AND checkpoint_id < :before"
         " ORDER BY checkpoint_id DESC LIMIT :limit",
-        {**given, "principal": principal, "before": before, "limit": limit},
+        {**arguments, "principal": principal, "before": before, "limit": limit},
     )
     return [_checkpoint(row) for row in rows]
 

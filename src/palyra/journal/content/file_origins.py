@@ -102,17 +102,17 @@ def of_digest(conn: Connection, principal: PrincipalId, digest: str) -> list[Fil
 
 
 def labels_of(
-    known: Sequence[FileOrigin], digest: str | None, around: Sequence[WrittenFolder] = ()
+    file_origins: Sequence[FileOrigin], digest: str | None, around: Sequence[WrittenFolder] = ()
 ) -> tuple[str, ...] | None:
     """Return the labels of a content, from the records of its path and of the folders that contain it.
 
     None if there are no records. A known content has its own labels; any other gets those of the latest, and those of
     the folders.
     """
-    same = [one.labels for one in known if digest and one.digest == digest]
-    if same or not (known or around):
+    same = [one.labels for one in file_origins if digest and one.digest == digest]
+    if same or not (file_origins or around):
         return same[0] if same else None
-    return label.mixed_label(*(one.labels for one in known[-1:]), *(one.labels for one in around))
+    return label.mixed_label(*(one.labels for one in file_origins[-1:]), *(one.labels for one in around))
 
 
 def forget(conn: Connection, principal: PrincipalId, paths: Iterable[str], *, digest: str) -> None:

@@ -233,9 +233,9 @@ class PostgresEngine:
 
         The commit unlocks the head: without this the next unit of the session could publish its entries first.
         """
-        places = {hash(fact.session_id) % TURNS for fact in facts if isinstance(fact, Entry)}
-        for place in sorted(places):  # in one order, so that two units never wait for each other
-            turns.enter_context(self._turns[place])
+        positions = {hash(fact.session_id) % TURNS for fact in facts if isinstance(fact, Entry)}
+        for index in sorted(positions):  # in one order, so that two units never wait for each other
+            turns.enter_context(self._turns[index])
 
     def _spread(self, facts: list[Fact]) -> None:
         if self._after_commit is not None:

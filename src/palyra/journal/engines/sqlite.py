@@ -383,7 +383,7 @@ class SqliteEngine:
     def _run(self, job: _Job, *, careful: bool) -> bool:
         """Run one unit inside the open transaction; False if the others cannot continue in it."""
         connection, raw = self._writer, self._writer.raw
-        connection.changed, told, job.error = False, len(connection.facts), None
+        connection.changed, count, job.error = False, len(connection.facts), None
         try:
             if careful:
                 raw.execute("SAVEPOINT unit")
@@ -395,7 +395,7 @@ class SqliteEngine:
                 raw.execute("RELEASE unit")
         except BaseException as error:
             job.answer, job.error = None, translate_error(error) if isinstance(error, apsw.Error) else error
-            del connection.facts[told:]
+            del connection.facts[count:]
             if not raw.in_transaction or not careful:
                 return raw.in_transaction and not connection.changed
             connection.forget()
@@ -547,8 +547,8 @@ def copy(path: Path, target: Path) -> None:
 
 def file_problems(conn: Connection) -> list[str]:
     """Return the problems that SQLite finds in the file itself, none if it is undamaged."""
-    found = [str(row[0]) for row in conn.fetch("PRAGMA integrity_check(20)")]
-    return [] if found == ["ok"] else found
+    matches = [str(row[0]) for row in conn.fetch("PRAGMA integrity_check(20)")]
+    return [] if matches == ["ok"] else matches
 
 
 @contextmanager

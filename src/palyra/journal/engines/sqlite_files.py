@@ -62,8 +62,8 @@ class SqliteFiles:
 
     def remember(self) -> None:
         """Record the present state of the files, before the first write and after each commit."""
-        known, found = self._known.get(self._path), self._remember(self._path)
-        if known is None or found is None or known.st_mtime_ns != found.st_mtime_ns:
+        stat, matching_stat = self._known.get(self._path), self._remember(self._path)
+        if stat is None or matching_stat is None or stat.st_mtime_ns != matching_stat.st_mtime_ns:
             self._counter = max(self._counter, self._read_counter())
             self._sure_bytes = self._sized()
         self._min_bytes[self._path] = min(self._min_bytes[self._path], self._sure_bytes)
@@ -83,39 +83,43 @@ class SqliteFiles:
 
         Only for the writer thread: sizes change while it writes.
         """
-        for path, known, found in self._looks():
-            if found is None or not os.path.samestat(found, known):
-                return _moved(path, found)
-            if found.st_size < self._min_bytes[path]:
+        for path, stat, matching_stat in self._looks():
+            if matching_stat is None or not os.path.samestat(matching_stat, stat):
+                return _moved(path, matching_stat)
+            if matching_stat.st_size < self._min_bytes[path]:
                 return Fault(path, Happened.TRUNCATED)
             # SQLite counts its changes of a file, and only upwards; a copy of another file has its own count.
-            if path == self._path and found.st_mtime_ns != known.st_mtime_ns and self._read_counter() < self._counter:
+            if (
+                path == self._path
+                and matching_stat.st_mtime_ns != stat.st_mtime_ns
+                and self._read_counter() < self._counter
+            ):
                 return Fault(path, Happened.OVERWRITTEN)
         return None
 
     def moved(self) -> Fault | None:
         """Return the first file whose name is missing or names another file by now."""
-        for path, known, found in self._looks():
-            if found is None or not os.path.samestat(found, known):
-                return _moved(path, found)
+        for path, stat, matching_stat in self._looks():
+            if matching_stat is None or not os.path.samestat(matching_stat, stat):
+                return _moved(path, matching_stat)
         return None
 
     def _looks(self) -> Iterator[tuple[str, os.stat_result, os.stat_result | None]]:
         for path in (self._path, self.index, self.log):
-            if (known := self._known.get(path)) is not None:
-                yield path, known, _look(path)
+            if (stat := self._known.get(path)) is not None:
+                yield path, stat, _look(path)
 
     def close(self) -> None:
         """Close the journal file, after SQLite has."""
         os.close(self._file)
 
     def _remember(self, path: str) -> os.stat_result | None:
-        found, known = _look(path), self._known.get(path)
+        stat, cached_stat = _look(path), self._known.get(path)
         # A file that is missing or another one by now is left for the next check to report.
-        if found is not None and (known is None or found.st_ino == known.st_ino):
-            self._known[path] = found
-            self._min_bytes[path] = found.st_size
-        return found
+        if stat is not None and (cached_stat is None or stat.st_ino == cached_stat.st_ino):
+            self._known[path] = stat
+            self._min_bytes[path] = stat.st_size
+        return stat
 
     def _read_counter(self) -> int:
         """Return how often SQLite has changed the file, -1 if it is not a database."""
@@ -123,8 +127,8 @@ class SqliteFiles:
         return int.from_bytes(header[COUNTER]) if header.startswith(MAGIC) else -1
 
 
-def _moved(path: str, found: os.stat_result | None) -> Fault:
-    return Fault(path, Happened.DELETED if found is None else Happened.REPLACED)
+def _moved(path: str, stat: os.stat_result | None) -> Fault:
+    return Fault(path, Happened.DELETED if stat is None else Happened.REPLACED)
 
 
 def _look(path: str) -> os.stat_result | None:

@@ -72,27 +72,27 @@ def lock_balances(
 
     `new_run` is the run that needs them, if its first turn is about to begin.
     """
-    wanted = sorted(set(accounts))
-    if not wanted:
+    requested_accounts = sorted(set(accounts))
+    if not requested_accounts:
         return {}
-    held = _balances(conn, wanted)
+    held = _balances(conn, requested_accounts)
     while True:
-        missing = [account for account in wanted if account not in held]
+        missing = [account for account in requested_accounts if account not in held]
         # No other unit can add to the account of a run that has not begun, so none has to be blocked.
         _hold_ledger(conn, alone=any(account.period != new_run for account in missing))
         for account in missing:
             _open(conn, account, sum_turns(conn, account, at=at), kept_until_ms=to_ms(_end(account, at) + KEPT))
-        held = _balances(conn, wanted, hold=True)
+        held = _balances(conn, requested_accounts, hold=True)
         # An account may have been swept between the two reads.
-        if len(held) == len(wanted):
+        if len(held) == len(requested_accounts):
             return held
 
 
 def read_balances(conn: Connection, accounts: Iterable[Account], *, at: datetime) -> dict[Account, Amount]:
     """Return the balances of accounts, open or not, and change nothing."""
-    wanted = sorted(set(accounts))
-    found = _balances(conn, wanted) if wanted else {}
-    return {account: found.get(account) or sum_turns(conn, account, at=at) for account in wanted}
+    requested_accounts = sorted(set(accounts))
+    amounts = _balances(conn, requested_accounts) if requested_accounts else {}
+    return {account: amounts.get(account) or sum_turns(conn, account, at=at) for account in requested_accounts}
 
 
 def sum_turns(conn: Connection, account: Account, *, at: datetime) -> Amount:
@@ -177,9 +177,9 @@ def _open(conn: Connection, account: Account, amount: Amount, *, kept_until_ms: 
 def _balances(conn: Connection, accounts: Sequence[Account], *, hold: bool = False) -> dict[Account, Amount]:
     params: dict[str, object] = {}
     pairs = []
-    for place, account in enumerate(accounts):
-        params |= {f"s{place}": account.scope, f"p{place}": account.period}
-        pairs.append(f"(scope = :s{place} AND period = :p{place})")
+    for index, account in enumerate(accounts):
+        params |= {f"s{index}": account.scope, f"p{index}": account.period}
+        pairs.append(f"(scope = :s{index} AND period = :p{index})")
     lock = conn.dialect.for_update if hold else ""
     rows = conn.fetch(
         f"SELECT scope, period, {_SUMS} FROM spending WHERE {' OR '.join(pairs)} ORDER BY scope, period{lock}", params

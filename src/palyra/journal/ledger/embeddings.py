@@ -75,10 +75,10 @@ def is_abandoned(conn: Connection, request_id: RunId, *, now_ms: int) -> bool:
 
 def find(conn: Connection, request_id: str, principal: PrincipalId | None) -> LedgerTurn | None:
     """Return a call from the ledger: of the principal, or of any principal for None."""
-    found = turns.of_run(conn, request_id, request_id, turn=1)
-    if not found or found[0].cause != "embeddings" or principal not in (None, found[0].principal):
+    ledger_turns = turns.of_run(conn, request_id, request_id, turn=1)
+    if not ledger_turns or ledger_turns[0].cause != "embeddings" or principal not in (None, ledger_turns[0].principal):
         return None
-    return found[0]
+    return ledger_turns[0]
 
 
 def of_session(conn: Connection, session_id: SessionId) -> list[LedgerTurn]:

@@ -74,5 +74,5 @@ def apply(
 def _grow(conn: Connection, session_id: SessionId, change: changes.ConversationGrown) -> None:
     if change.messages:
         stored = [added.message for added in change.messages]
-        messages.insert(conn, session_id, change.messages[0].principal, kept=stored)
+        messages.insert(conn, session_id, change.messages[0].principal, messages=stored)
     sessions.touch(conn, session_id, at_ms=change.at_ms, active=change.active, messages=len(change.messages))

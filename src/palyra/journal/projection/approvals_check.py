@@ -34,25 +34,25 @@ def has_rows(conn: Connection) -> bool:
 def wrong_approvals(conn: Connection, rows: SessionRows) -> Iterator[tuple[str, Approval | None]]:
     """Yield the approval requests whose rows are missing, wrong or superfluous, each with its right value."""
     stored = approvals.of_session(conn, rows.session_id)
-    for approval_id, wanted in rows.approvals.items():
-        if wanted.call_id and not wanted.tool and approval_id not in stored:
+    for approval_id, approval in rows.approvals.items():
+        if approval.call_id and not approval.tool and approval_id not in stored:
             continue  # requested before there were rows
-        if stored.pop(approval_id, None) != approvals.as_stored(wanted):
-            yield approval_id, wanted
+        if stored.pop(approval_id, None) != approvals.as_stored(approval):
+            yield approval_id, approval
     for approval_id in stored:
         yield approval_id, None
 
 
 def wrong_grants(conn: Connection, rows: SessionRows) -> Iterator[Grant]:
     """Yield the grants from the session's answers whose rows are missing or wrong, each with its right value."""
-    for grant_id, wanted in rows.grants.items():
-        found, stored = grants.stored(conn, grant_id), grants.as_stored(wanted)
+    for grant_id, grant in rows.grants.items():
+        matching_grant, stored = grants.stored(conn, grant_id), grants.as_stored(grant)
         if (
-            found is None
-            or replace(found, revoked_at=stored.revoked_at) != stored
-            or stored.revoked_at not in (None, found.revoked_at)
+            matching_grant is None
+            or replace(matching_grant, revoked_at=stored.revoked_at) != stored
+            or stored.revoked_at not in (None, matching_grant.revoked_at)
         ):
-            yield wanted
+            yield grant
 
 
 def orphaned_approvals(conn: Connection) -> list[tuple[str, SessionId]]:
@@ -77,19 +77,19 @@ def orphaned_grants(conn: Connection, folder: Path) -> set[str]:
 
 def _granted_ids(conn: Connection) -> set[str]:
     """Return the ids of the grants from answers on the tapes."""
-    given: set[str] = set()
-    place: tuple[str, int] = "", 0
+    names: set[str] = set()
+    position: tuple[str, int] = "", 0
     while rows := conn.fetch(
         "SELECT session_id, tape_seq, content FROM tape WHERE kind = 'approval_resolved'"
         " AND (session_id, tape_seq) > (:session_id, :tape_seq) ORDER BY session_id, tape_seq LIMIT :slice",
-        {"session_id": place[0], "tape_seq": place[1], "slice": SLICE},
+        {"session_id": position[0], "tape_seq": position[1], "slice": SLICE},
     ):
         for row in rows:
             event = decode(row[2])
             if isinstance(event, ApprovalResolved) and event.grant_id is not None:
-                given.add(event.grant_id)
-        place = rows[-1][0], rows[-1][1]
-    return given
+                names.add(event.grant_id)
+        position = rows[-1][0], rows[-1][1]
+    return names
 
 
 def session_of_grant(conn: Connection, grant: Grant) -> SessionId | None:
@@ -109,17 +109,17 @@ def session_of_grant(conn: Connection, grant: Grant) -> SessionId | None:
 
 def repair(conn: Connection, rows: SessionRows, *, now_ms: int) -> tuple[int, int]:
     """Correct the rows of one session; return how many approval requests and grants were wrong."""
-    questions, given = list(wrong_approvals(conn, rows)), list(wrong_grants(conn, rows))
-    for approval_id, wanted in questions:
+    questions, supplied_grants = list(wrong_approvals(conn, rows)), list(wrong_grants(conn, rows))
+    for approval_id, approval in questions:
         approvals.remove(conn, approval_id)
-        if wanted is not None:
-            approvals.insert(conn, wanted)
-    for grant in given:
-        found = grants.stored(conn, grant.grant_id)
-        ended = grant.revoked_at or (found.revoked_at if found is not None else None)
+        if approval is not None:
+            approvals.insert(conn, approval)
+    for grant in supplied_grants:
+        matching_grant = grants.stored(conn, grant.grant_id)
+        ended = grant.revoked_at or (matching_grant.revoked_at if matching_grant is not None else None)
         grants.remove(conn, grant.grant_id)
         grants.insert(conn, replace(grant, revoked_at=ended or from_ms(now_ms)))
-    return len(questions), len(given)
+    return len(questions), len(supplied_grants)
 
 
 def archived_rows(conn: Connection, folder: Path) -> Iterator[SessionRows | None]:
@@ -128,8 +128,8 @@ def archived_rows(conn: Connection, folder: Path) -> Iterator[SessionRows | None
         path = folder / record.file
         try:
             with path.open("rb") as file:
-                whole = hashlib.file_digest(file, "sha256").hexdigest() == record.sha256
+                complete = hashlib.file_digest(file, "sha256").hexdigest() == record.sha256
             with entries_in(path) as (_, entries):
-                yield SessionRows(session_id).fold_all(entries) if whole else None
+                yield SessionRows(session_id).fold_all(entries) if complete else None
         except (OSError, PalyraError, Unreplayable):
             yield None

@@ -29,7 +29,7 @@ def has_rows(conn: Connection) -> bool:
 
 
 def wrong_runs(
-    conn: Connection, rows: SessionRows, *, whole: bool = False
+    conn: Connection, rows: SessionRows, *, complete: bool = False
 ) -> Iterator[tuple[tuple[str, str], list[LedgerTurn]]]:
     """Yield the runs whose turns are missing, wrong or superfluous in the ledger, each with the right turns.
 
@@ -37,12 +37,12 @@ def wrong_runs(
     """
     for (root_run_id, run_id), turns in rows.turns.items():
         stored = {turn.turn: turn for turn in usage.of_run(conn, root_run_id, run_id)}
-        wanted = {
+        ledger_turns = {
             number: turn
             for number, turn in turns.items()
-            if whole or number in stored or (run_id, number) not in rows.unreserved
+            if complete or number in stored or (run_id, number) not in rows.unreserved
         }
-        if stored != wanted:
+        if stored != ledger_turns:
             yield (root_run_id, run_id), list(turns.values())
     for turn in embeddings.of_session(conn, rows.session_id):
         if (turn.run_id, turn.run_id) not in rows.turns:
@@ -54,13 +54,13 @@ def wrong_warnings(conn: Connection, rows: SessionRows) -> tuple[list[WarningAdd
 
     Two sessions may exceed a budget at the same time: the row is that of the first.
     """
-    wanted = {budget_warnings.key_of(warned): warned for warned in reversed(rows.warnings)}
+    warning_addeds = {budget_warnings.key_of(warned): warned for warned in reversed(rows.warnings)}
     stored = budget_warnings.of_session(conn, rows.session_id)
     right = [(budget_warnings.key_of(warned), (warned.run_id, warned.at_ms)) for warned in rows.warnings]
-    wrong = [key for key, place in stored.items() if (key, place) not in right]
+    wrong = [key for key, position in stored.items() if (key, position) not in right]
     missing = [
         warned
-        for key, warned in wanted.items()
+        for key, warned in warning_addeds.items()
         if key in wrong or not budget_warnings.is_recorded(conn, key[0], Account(key[1], key[2]))
     ]
     return missing, wrong
@@ -81,7 +81,7 @@ def wrong_accounts(conn: Connection) -> Iterator[Account]:
 
 def repair(conn: Connection, rows: SessionRows) -> int:
     """Correct the turns and warnings of one session; return how many of its runs had a wrong turn."""
-    wrong = list(wrong_runs(conn, rows, whole=True))
+    wrong = list(wrong_runs(conn, rows, complete=True))
     for (root_run_id, run_id), turns in wrong:
         usage.remove(conn, root_run_id, run_id)
         usage.put(conn, turns)

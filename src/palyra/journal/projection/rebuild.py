@@ -81,9 +81,9 @@ def _repair_approvals(conn: Connection, folder: Path, now_ms: int) -> RebuildRep
     done = RebuildReport()
     for rows in archived_rows(conn, folder):
         if rows is not None:
-            questions, given = repair(conn, rows, now_ms=now_ms)
+            questions, amount = repair(conn, rows, now_ms=now_ms)
             done.questions += questions
-            done.grants += given
+            done.grants += amount
     for approval_id, _ in orphaned_approvals(conn):
         approvals.remove(conn, approval_id)
         done.questions += 1
@@ -119,7 +119,7 @@ def _repair_session(conn: Connection, session_id: SessionId, now_ms: int) -> Reb
 def _refill(conn: Connection, session_id: SessionId) -> None:
     messages.remove(conn, session_id)
     for added in SessionRows(session_id).fold(entry for entry, _, _ in entries_of(conn, session_id)):
-        messages.put(conn, session_id, added.principal, kept=[added.message])
+        messages.put(conn, session_id, added.principal, messages=[added.message])
 
 
 def _rebuild_search_index(conn: Connection) -> int:

@@ -139,9 +139,9 @@ def compare(conn: Connection, session_id: SessionId) -> SessionComparison:
     rows = SessionRows(session_id)
     stored = messages_of(conn, session_id)
     differs: int | None = None
-    for wanted in rows.fold(entry for entry, _, _ in entries_of(conn, session_id)):
-        if differs is None and next(stored, None) != wanted:
-            differs = wanted.message.tape_seq
+    for message_added in rows.fold(entry for entry, _, _ in entries_of(conn, session_id)):
+        if differs is None and next(stored, None) != message_added:
+            differs = message_added.message.tape_seq
     if differs is None and (extra := next(stored, None)) is not None:
         differs = extra.message.tape_seq
     return SessionComparison(rows, differs, tuple(_wrong_columns(conn, rows)), dict(_wrong_runs(conn, rows)))
@@ -220,16 +220,16 @@ def _without_row(conn: Connection) -> Iterator[SessionId]:
 
 def check_search_index(conn: Connection) -> Iterator[ProofProblem]:
     """Compare the full-text index with the messages."""
-    found = "SELECT session_id, tape_seq FROM message_words"
-    wanted = "SELECT session_id, tape_seq FROM messages WHERE role <> 'tool' AND text <> ''"
+    match = "SELECT session_id, tape_seq FROM message_words"
+    requested = "SELECT session_id, tape_seq FROM messages WHERE role <> 'tool' AND text <> ''"
     for first, second, what in (
-        (wanted, found, "a message is missing from the search index"),
-        (found, wanted, "the search index contains a message that does not exist"),
+        (requested, match, "a message is missing from the search index"),
+        (match, requested, "the search index contains a message that does not exist"),
     ):
         row = conn.fetch_one(f"{first} EXCEPT {second} ORDER BY 1, 2 LIMIT 1")
         if row is not None:
             yield ProofProblem(SessionId(row[0]), row[1], what)
-    counted = conn.fetch_one(f"SELECT (SELECT COUNT(*) FROM ({found}) f), (SELECT COUNT(*) FROM ({wanted}) w)")
+    counted = conn.fetch_one(f"SELECT (SELECT COUNT(*) FROM ({match}) f), (SELECT COUNT(*) FROM ({requested}) w)")
     if counted is not None and counted[0] > counted[1]:
         yield ProofProblem(None, None, "the search index contains messages twice")
 

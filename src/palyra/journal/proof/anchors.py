@@ -140,27 +140,27 @@ def after(conn: Connection, number: int, *, limit: int) -> list[Anchor]:
 
 def get(conn: Connection, number: int) -> Anchor | None:
     """Return one anchor."""
-    found = after(conn, number - 1, limit=1)
-    return found[0] if found and found[0].number == number else None
+    anchors = after(conn, number - 1, limit=1)
+    return anchors[0] if anchors and anchors[0].number == number else None
 
 
 def before(conn: Connection, number: int | None, *, limit: int) -> list[Anchor]:
     """Return the anchors before one, or the last of all, latest first: at most `limit`, and about 1 MiB."""
-    found: list[Anchor] = []
+    anchors: list[Anchor] = []
     size = 0
-    while len(found) < limit and size < PAGE_BYTES:
-        wanted = min(SLICE_ANCHORS, limit - len(found))
-        place = " WHERE number < :number" if number is not None else ""
+    while len(anchors) < limit and size < PAGE_BYTES:
+        requested = min(SLICE_ANCHORS, limit - len(anchors))
+        location = " WHERE number < :number" if number is not None else ""
         rows = conn.fetch(
-            f"SELECT number, body, hash, signature FROM anchors{place} ORDER BY number DESC LIMIT :limit",
-            {"limit": wanted} | ({"number": number} if number is not None else {}),
+            f"SELECT number, body, hash, signature FROM anchors{location} ORDER BY number DESC LIMIT :limit",
+            {"limit": requested} | ({"number": number} if number is not None else {}),
         )
-        found += map(_anchor, rows)
-        if len(rows) < wanted:
+        anchors += map(_anchor, rows)
+        if len(rows) < requested:
             break
-        number = found[-1].number
-        size = sum(len(anchor.body) for anchor in found)
-    return found
+        number = anchors[-1].number
+        size = sum(len(anchor.body) for anchor in anchors)
+    return anchors
 
 
 def body_hash(body: str) -> str:

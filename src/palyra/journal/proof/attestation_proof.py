@@ -198,12 +198,12 @@ class AttestationVerifier:
         stated = attestation.read(signed.statement)
         if call.started is None and self._from_start:
             return "an execution that never started is attested here"
-        for noun, found, said in _compared(entry, run, call, ended, stated):
-            if found != said:
+        for noun, result, text in _compared(entry, run, call, ended, stated):
+            if result != text:
                 return f"the attestation names another {noun} than the tape"
         if stated.full_result is not None and self._whole_of is not None:
-            kept = self._whole_of(stated.full_result.artifact_id)
-            if kept != stated.full_result:
+            full_result = self._whole_of(stated.full_result.artifact_id)
+            if full_result != stated.full_result:
                 return "the stored full result differs from the attested one"
         return None
 

@@ -140,7 +140,7 @@ def lines(
     conn: Connection, *, made_at: datetime, session_id: SessionId | None = None, since: Anchor | None = None
 ) -> Generator[bytes, None, ExportFooter]:
     """Yield the lines of an export, read slice by slice, and return the footer; an invalid request raises at once."""
-    known = _ends_at(conn, since) if since is not None else {}
+    tape_heads = _ends_at(conn, since) if since is not None else {}
     moved = rotated_tapes.all_of(conn)
     if session_id in moved:
         raise SessionRotated(
@@ -158,7 +158,7 @@ def lines(
         session_id=session_id,
         since=since.number if since is not None else None,
     )
-    tapes = _tapes(conn, heads, known=known, moved=moved)
+    tapes = _tapes(conn, heads, tape_heads=tape_heads, moved=moved)
     away = _moved_away(moved) if session_id is None else ()
     for line in chain([header], _anchors(conn), tapes, away):
         data = _encoder.encode(line) + b"\n"
@@ -190,11 +190,11 @@ def _tapes(
     conn: Connection,
     heads: Iterable[tuple[SessionId, TapeHead]],
     *,
-    known: dict[SessionId, TapeHead],
+    tape_heads: dict[SessionId, TapeHead],
     moved: dict[SessionId, RotatedTape],
 ) -> Iterator[AnyLine]:
     for owner, head in heads:
-        start = known.get(owner, TapeHead(0, GENESIS))
+        start = tape_heads.get(owner, TapeHead(0, GENESIS))
         if owner not in moved and head.tape_seq > start.tape_seq:
             yield from _tape(conn, owner, start=start, head=head)
 

@@ -279,7 +279,7 @@ def walk_chain(
     before, seq, open_claims = (
         after.hash,
         after.tape_seq,
-        {at: said for at, said in claims.items() if at > after.tape_seq},
+        {at: text for at, text in claims.items() if at > after.tape_seq},
     )
     for entry, salt, stored in chain:
         seq += 1
@@ -452,13 +452,13 @@ class _DatabaseSource:
         return {row[0]: row[1] for row in rows} if len(rows) == len(index) else {}
 
     def tapes(self, walk: AnchorWalk) -> Iterator[TapeSource]:
-        for found in untrusted_rows.session_ids(self._conn):
-            if isinstance(found, UnreadableRow):
+        for result in untrusted_rows.session_ids(self._conn):
+            if isinstance(result, UnreadableRow):
                 self.problems.append(
                     ProofProblem(None, None, "the journal has entries of a session whose id is not text")
                 )
-            elif found not in self._rotated:
-                yield self._tape(SessionId(found))
+            elif result not in self._rotated:
+                yield self._tape(SessionId(result))
         yield from map(self._tape, self._rotated)
 
     def _tape(self, session_id: SessionId) -> TapeSource:

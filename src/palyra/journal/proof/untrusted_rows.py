@@ -34,12 +34,12 @@ def read_rows(
     """Yield rows in the order of their first column, after a key, read in slices; `owner` is a column and its value."""
     key = columns.partition(",")[0]
     # The index says whose rows they are, and their order; the values in the row itself are compared with it.
-    wanted = [key] if owner is None else [key, owner[0]]
+    names = [key] if owner is None else [key, owner[0]]
     while True:
         conditions = [f"{owner[0]} = :owner"] if owner else []
         conditions += [f"{key} > :after"] if after is not None else []
-        place = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        sql = _select(conn, table, (*wanted, columns), place=place)
+        location = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        sql = _select(conn, table, (*names, columns), location=location)
         params = ({"owner": owner[1]} if owner else {}) | ({"after": after} if after is not None else {})
         keys: list[object] = []
         for row in _slice(conn, sql, params):
@@ -48,22 +48,22 @@ def read_rows(
                 yield row
                 continue
             keys.append(row[0])
-            said, found = row[1 : 1 + len(wanted)], row[1 + len(wanted) :]
-            same = said == (row[0], *((owner[1],) if owner else ()))
-            yield found if same and all(map(isinstance, found, types)) else UnreadableRow(keys[-1])
-        known = [found for found in keys if found is not None]
-        if len(keys) < SLICE or not known:
+            text, result = row[1 : 1 + len(names)], row[1 + len(names) :]
+            same = text == (row[0], *((owner[1],) if owner else ()))
+            yield result if same and all(map(isinstance, result, types)) else UnreadableRow(keys[-1])
+        cached = [result for result in keys if result is not None]
+        if len(keys) < SLICE or not cached:
             return
-        after = known[-1]
+        after = cached[-1]
 
 
-def _select(conn: Connection, table: str, columns: Sequence[str], *, place: str) -> str:
+def _select(conn: Connection, table: str, columns: Sequence[str], *, location: str) -> str:
     """Return the query for a slice of rows, each after its key in the index.
 
     SQLite takes indexed columns from the index and not from the row, unless the row is read by its number.
     """
     key, listed = columns[0], ", ".join(columns)
-    slice_of = f"FROM {table}{place} ORDER BY {key} LIMIT {SLICE}"
+    slice_of = f"FROM {table}{location} ORDER BY {key} LIMIT {SLICE}"
     if conn.dialect.name != "sqlite":
         return f"SELECT {key} AS place, {listed} {slice_of}"
     return (
@@ -74,21 +74,21 @@ def _select(conn: Connection, table: str, columns: Sequence[str], *, place: str)
 
 def session_ids(conn: Connection) -> Iterator[str | UnreadableRow]:
     """Yield the id of every session that has entries, in order."""
-    place, after = "", NO_PARAMS
+    location, after = "", NO_PARAMS
     while True:
         try:
-            row = conn.fetch_one(f"SELECT MIN(session_id) FROM tape{place}", after)
+            row = conn.fetch_one(f"SELECT MIN(session_id) FROM tape{location}", after)
         except UnicodeDecodeError:
-            row = conn.fetch_one(f"SELECT HEX(MIN(session_id)) FROM tape{place}", after)
+            row = conn.fetch_one(f"SELECT HEX(MIN(session_id)) FROM tape{location}", after)
             assert row is not None
             yield UnreadableRow(None)
-            place, after = " WHERE session_id > CAST(:after AS TEXT)", {"after": bytes.fromhex(row[0])}
+            location, after = " WHERE session_id > CAST(:after AS TEXT)", {"after": bytes.fromhex(row[0])}
             continue
-        found = row[0] if row else None
-        if found is None:
+        result = row[0] if row else None
+        if result is None:
             return
-        yield found if isinstance(found, str) else UnreadableRow(found)
-        place, after = " WHERE session_id > :after", {"after": found}
+        yield result if isinstance(result, str) else UnreadableRow(result)
+        location, after = " WHERE session_id > :after", {"after": result}
 
 
 def _slice(conn: Connection, sql: str, params: Params) -> list[Row | UnreadableRow]:
@@ -99,15 +99,15 @@ def _slice(conn: Connection, sql: str, params: Params) -> list[Row | UnreadableR
 
 
 def _one_by_one(conn: Connection, sql: str, params: Params) -> Iterator[Row | UnreadableRow]:
-    for place in range(SLICE):
-        part = f"FROM ({sql}) LIMIT 1 OFFSET {place}"
+    for index in range(SLICE):
+        part = f"FROM ({sql}) LIMIT 1 OFFSET {index}"
         try:
             row = conn.fetch_one(f"SELECT * {part}", params)
         except UnicodeDecodeError:
-            found: Row | None = None
+            result: Row | None = None
             with suppress(UnicodeDecodeError):
-                found = conn.fetch_one(f"SELECT place {part}", params)
-            yield UnreadableRow(found[0] if found else None)
+                result = conn.fetch_one(f"SELECT place {part}", params)
+            yield UnreadableRow(result[0] if result else None)
             continue
         if row is None:
             return

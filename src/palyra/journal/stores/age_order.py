@@ -24,18 +24,18 @@ def latest_first(
     """
     time, name = by
     horizon_ms = now_ms + MAX_AHEAD_MS
-    found: list[Row] = []
+    rows: list[Row] = []
     for half in (f"{time} <= :horizon_ms", f"{time} > :horizon_ms"):
         is_ahead = half.startswith(f"{time} >")
         if before is not None and before[0] > horizon_ms and not is_ahead:
             continue
         behind = before is not None and (before[0] > horizon_ms) == is_ahead
-        place = f" AND ({time}, {name}) < (:before_ms, :before_id)" if behind else ""
+        location = f" AND ({time}, {name}) < (:before_ms, :before_id)" if behind else ""
         at = {"before_ms": before[0], "before_id": before[1]} if behind and before is not None else {}
-        found += conn.fetch(
-            f"{select} AND {half}{place} ORDER BY {time} DESC, {name} DESC LIMIT :limit",
-            {**params, **at, "horizon_ms": horizon_ms, "limit": limit - len(found)},
+        rows += conn.fetch(
+            f"{select} AND {half}{location} ORDER BY {time} DESC, {name} DESC LIMIT :limit",
+            {**params, **at, "horizon_ms": horizon_ms, "limit": limit - len(rows)},
         )
-        if len(found) >= limit:
+        if len(rows) >= limit:
             break
-    return found
+    return rows

@@ -88,25 +88,25 @@ def page(
 ) -> list[Approval]:
     """Return the principal's approvals, the latest first."""
     params: dict[str, object] = {"principal": principal, "limit": limit}
-    place = " AND decision IS NULL" if only_open else ""
+    location = " AND decision IS NULL" if only_open else ""
     if before is not None:
-        place += " AND (requested_ms, approval_id) < (:before_ms, :before_id)"
+        location += " AND (requested_ms, approval_id) < (:before_ms, :before_id)"
         params |= {"before_ms": before[0], "before_id": before[1]}
     rows = conn.fetch(
-        f"SELECT {_COLUMNS} FROM approvals WHERE principal = :principal{place}"
+        f"SELECT {_COLUMNS} FROM approvals WHERE principal = :principal{location}"
         " ORDER BY requested_ms DESC, approval_id DESC LIMIT :limit",
         params,
     )
     return [_approval(row) for row in rows]
 
 
-def with_arguments(conn: Connection, found: list[Approval]) -> list[Approval]:
+def with_arguments(conn: Connection, approvals: list[Approval]) -> list[Approval]:
     """Return the approvals with the parts of their answers that only the tape has: changed arguments, and a pattern."""
     runs = {
-        f"r{place}": run_id for place, run_id in enumerate({one.run_id for one in found if one.decision == ALLOWED})
+        f"r{index}": run_id for index, run_id in enumerate({one.run_id for one in approvals if one.decision == ALLOWED})
     }
     if not runs:
-        return found
+        return approvals
     rows = conn.fetch(
         f"SELECT content FROM tape WHERE run_id IN ({', '.join(f':{name}' for name in runs)})"
         " AND kind = 'approval_resolved'",
@@ -121,7 +121,7 @@ def with_arguments(conn: Connection, found: list[Approval]) -> list[Approval]:
         msgspec.structs.replace(one, given=answer.arguments, pattern=answer.pattern)
         if (answer := answers.get(one.approval_id))
         else one
-        for one in found
+        for one in approvals
     ]
 
 

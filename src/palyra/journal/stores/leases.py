@@ -90,8 +90,8 @@ def _in_turn(conn: Connection, kind: LeasedTable, *, owner: str, now_ms: int, li
         for number, row in enumerate(_unheld(conn, kind, now_ms=now_ms, limit=max(limit, own - held), whose=whose), 1)
     ]
     ordered = sorted(seated)
-    taken = {row[-1]: row for row in (*ordered[:limit], *(row for row in ordered if row[0] <= own))}
-    return sorted(taken, key=lambda item_id: taken[item_id][1:])
+    claimed = {row[-1]: row for row in (*ordered[:limit], *(row for row in ordered if row[0] <= own))}
+    return sorted(claimed, key=lambda item_id: claimed[item_id][1:])
 
 
 def _unheld(conn: Connection, kind: LeasedTable, *, now_ms: int, limit: int, whose: str | None = None) -> list[Row]:
@@ -105,13 +105,13 @@ def _unheld(conn: Connection, kind: LeasedTable, *, now_ms: int, limit: int, who
 
 
 def _take(conn: Connection, kind: LeasedTable, item_id: str, *, owner: str, now_ms: int) -> Lease:
-    taken = conn.fetch_one(
+    row = conn.fetch_one(
         f"UPDATE {kind.table} SET lease_owner = :owner, lease_epoch = lease_epoch + 1, lease_until_ms = :until_ms"
         f" WHERE {kind.id_column} = :item_id RETURNING lease_epoch",
         {"owner": owner, "until_ms": now_ms + LENGTH_MS, "item_id": item_id},
     )
-    assert taken is not None
-    return Lease(item_id, owner, taken[0])
+    assert row is not None
+    return Lease(item_id, owner, row[0])
 
 
 def held(conn: Connection, kind: LeasedTable, *, owner: str, now_ms: int) -> list[Lease]:

@@ -37,10 +37,10 @@ def all_pins(conn: Connection) -> list[McpToolDecision]:
 
 
 def _pin(row: Row) -> McpToolDecision:
-    server, _, place, _, definition, accepted, decided_ms, decided_by = row
+    server, _, position, _, definition, accepted, decided_ms, decided_by = row
     return McpToolDecision(
         server=server,
-        place=place,
+        place=position,
         definition=_definition.decode(definition),
         accepted=bool(accepted),
         decided_at=from_ms(decided_ms),

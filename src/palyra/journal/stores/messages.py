@@ -36,15 +36,17 @@ _COLUMNS = "tape_seq, run_id, role, text, calls, call_id, tokens, labels, at_ms"
 SLICE = 64
 
 
-def insert(conn: Connection, session_id: SessionId, principal: PrincipalId, *, kept: Sequence[StoredMessage]) -> None:
+def insert(
+    conn: Connection, session_id: SessionId, principal: PrincipalId, *, messages: Sequence[StoredMessage]
+) -> None:
     """Add messages to the conversation and to its full-text index."""
-    put(conn, session_id, principal, kept=kept)
-    for item in kept:
+    put(conn, session_id, principal, messages=messages)
+    for item in messages:
         if item.message.role is not Role.TOOL and item.message.text:
             search.add(conn, session_id, item.tape_seq, principal=principal, text=item.message.text)
 
 
-def put(conn: Connection, session_id: SessionId, principal: PrincipalId, *, kept: Sequence[StoredMessage]) -> None:
+def put(conn: Connection, session_id: SessionId, principal: PrincipalId, *, messages: Sequence[StoredMessage]) -> None:
     """Add messages to the conversation only, not to the index."""
     conn.execute_many(
         "INSERT INTO messages (session_id, tape_seq, run_id, principal, role, text, calls, call_id, tokens, labels,"
@@ -64,7 +66,7 @@ def put(conn: Connection, session_id: SessionId, principal: PrincipalId, *, kept
                 "labels": ",".join(item.labels),
                 "at_ms": item.at_ms,
             }
-            for item in kept
+            for item in messages
         ],
     )
 
@@ -79,18 +81,18 @@ def newest(conn: Connection, session_id: SessionId, *, after_seq: int, tokens: i
 
     The newest message is always included, however long it is.
     """
-    found: list[StoredMessage] = []
+    messages: list[StoredMessage] = []
     room = tokens
     before: int | None = None
     while True:
         page = _page(conn, session_id, after_seq=after_seq, before=before, limit=SLICE)
-        for kept in page:
-            room -= kept.tokens
-            if room < 0 and found:
-                return found[::-1]
-            found.append(kept)
+        for message in page:
+            room -= message.tokens
+            if room < 0 and messages:
+                return messages[::-1]
+            messages.append(message)
         if len(page) < SLICE:
-            return found[::-1]
+            return messages[::-1]
         before = page[-1].tape_seq
 
 
@@ -142,13 +144,13 @@ def _page(
     conn: Connection, session_id: SessionId, *, after_seq: int, before: int | None, limit: int
 ) -> list[StoredMessage]:
     params: dict[str, object] = {"session_id": session_id, "after_seq": after_seq, "limit": limit}
-    place = ""
+    location = ""
     if before is not None:
-        place = " AND tape_seq < :before"
+        location = " AND tape_seq < :before"
         params["before"] = before
     rows = conn.fetch(
         f"SELECT {_COLUMNS} FROM messages"
-        f" WHERE session_id = :session_id AND tape_seq > :after_seq{place} ORDER BY tape_seq DESC LIMIT :limit",
+        f" WHERE session_id = :session_id AND tape_seq > :after_seq{location} ORDER BY tape_seq DESC LIMIT :limit",
         params,
     )
     return [_stored_message(row) for row in rows]

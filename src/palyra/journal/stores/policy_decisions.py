@@ -19,19 +19,19 @@ def decided(conn: Connection, *, since_ms: int = 0) -> Iterator[DecidedCall]:
     # Ids sort by time, and none sorts after this one.
     before = "Z" * (LENGTH + 1)
     while True:
-        found = conn.fetch(
+        rows = conn.fetch(
             "SELECT run_id, session_id, principal, agent_id FROM runs"
             " WHERE run_id < :before AND accepted_ms >= :since_ms ORDER BY run_id DESC LIMIT :limit",
             {"before": before, "since_ms": since_ms, "limit": PAGE_RUNS},
         )
-        if not found:
+        if not rows:
             return
-        yield from _calls(conn, found)
-        before = found[-1][0]
+        yield from _calls(conn, rows)
+        before = rows[-1][0]
 
 
 def _calls(conn: Connection, runs: Sequence[Row]) -> Iterator[DecidedCall]:
-    names = {f"r{place}": row[0] for place, row in enumerate(runs)}
+    names = {f"r{index}": row[0] for index, row in enumerate(runs)}
     listed = ", ".join(f":{name}" for name in names)
     rows = conn.fetch(
         f"SELECT run_id, kind, content FROM tape WHERE run_id IN ({listed})"
@@ -40,8 +40,8 @@ def _calls(conn: Connection, runs: Sequence[Row]) -> Iterator[DecidedCall]:
         names,
     )
     of_run = {row[0]: row for row in runs}
-    for run_id, found in groupby(rows, key=lambda row: row[0]):
-        entries = list(found)
+    for run_id, matching_rows in groupby(rows, key=lambda row: row[0]):
+        entries = list(matching_rows)
         if all(kind != "policy_decided" for _, kind, _ in entries):
             # Texts may be long, and no decision was made about them.
             continue

@@ -120,17 +120,17 @@ def clauses(conn: Connection, shadow_id: str) -> list[DifferenceGroup]:
 def _count(conn: Connection, shadow_id: str, flip: DecisionDifference) -> None:
     was_by, would_by = flip.was_by, flip.would_by
     clause = _name_of(flip.was, was_by, flip.would, would_by)
-    place = {"shadow_id": shadow_id, "clause": clause}
+    position = {"shadow_id": shadow_id, "clause": clause}
     if not _has_room(conn, shadow_id, clause):
         was_by = would_by = ()
-        place["clause"] = clause = _name_of(flip.was, (), flip.would, ())
+        position["clause"] = clause = _name_of(flip.was, (), flip.would, ())
     at_ms = to_ms(flip.at)
     conn.execute(
         "INSERT INTO shadow_clauses (shadow_id, clause, was, was_by, would, would_by, calls, first_ms, last_ms)"
         " VALUES (:shadow_id, :clause, :was, :was_by, :would, :would_by, 1, :at_ms, :at_ms)"
         " ON CONFLICT (shadow_id, clause) DO UPDATE SET calls = shadow_clauses.calls + 1, last_ms = excluded.last_ms",
         {
-            **place,
+            **position,
             "was": flip.was.value,
             "was_by": _encode.encode(was_by).decode(),
             "would": flip.would.value,
@@ -141,24 +141,24 @@ def _count(conn: Connection, shadow_id: str, flip: DecisionDifference) -> None:
     conn.execute(
         "INSERT INTO shadow_examples (shadow_id, clause, call_id, at_ms, example)"
         " VALUES (:shadow_id, :clause, :call_id, :at_ms, :example) ON CONFLICT (shadow_id, clause, call_id) DO NOTHING",
-        {**place, "call_id": flip.call_id, "at_ms": at_ms, "example": _encode.encode(flip).decode()},
+        {**position, "call_id": flip.call_id, "at_ms": at_ms, "example": _encode.encode(flip).decode()},
     )
     conn.execute(
         "DELETE FROM shadow_examples WHERE shadow_id = :shadow_id AND clause = :clause AND call_id NOT IN"
         " (SELECT call_id FROM shadow_examples WHERE shadow_id = :shadow_id AND clause = :clause"
         " ORDER BY at_ms DESC, call_id DESC LIMIT :kept)",
-        {**place, "kept": EXAMPLES},
+        {**position, "kept": EXAMPLES},
     )
 
 
 def _has_room(conn: Connection, shadow_id: str, clause: str) -> bool:
     """Return whether this kind of difference is known, or may be added."""
-    known, count = conn.fetch(
+    cached, count = conn.fetch(
         "SELECT COALESCE(SUM(CASE WHEN clause = :clause THEN 1 ELSE 0 END), 0), COUNT(*) FROM shadow_clauses"
         " WHERE shadow_id = :shadow_id",
         {"shadow_id": shadow_id, "clause": clause},
     )[0]
-    return bool(known) or count < MAX_CLAUSES
+    return bool(cached) or count < MAX_CLAUSES
 
 
 def _name_of(was: Verdict, was_by: tuple[str, ...], would: Verdict, would_by: tuple[str, ...]) -> str:

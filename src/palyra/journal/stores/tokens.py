@@ -84,10 +84,10 @@ def principal_of(conn: Connection, token_digest: str) -> TokenHolder | None:
 
 def is_revoked(conn: Connection, token_digest: str) -> bool:
     """Return whether there was a token with this digest that was revoked."""
-    found = conn.fetch_one(
+    row = conn.fetch_one(
         "SELECT 1 FROM tokens WHERE digest = :digest AND revoked_ms IS NOT NULL", {"digest": token_digest}
     )
-    return found is not None
+    return row is not None
 
 
 def get(conn: Connection, token_id: TokenId) -> TokenRecord | None:

@@ -80,7 +80,7 @@ def keep(
 
 def get(conn: Connection, principal: PrincipalId, ids: Collection[str]) -> list[SealedValue]:
     """Return those of the values that belong to the principal."""
-    found = (
+    rows = (
         conn.fetch_one(
             "SELECT principal, sealed_id, key_id, sealed, created_ms FROM sealed_values"
             " WHERE principal = :principal AND sealed_id = :sealed_id",
@@ -88,7 +88,7 @@ def get(conn: Connection, principal: PrincipalId, ids: Collection[str]) -> list[
         )
         for sealed_id in sorted(ids)
     )
-    return [SealedValue(PrincipalId(row[0]), *row[1:]) for row in found if row is not None]
+    return [SealedValue(PrincipalId(row[0]), *row[1:]) for row in rows if row is not None]
 
 
 def origins_of(conn: Connection, principal: PrincipalId, sealed_id: str) -> list[SealedOrigin]:

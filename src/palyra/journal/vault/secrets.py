@@ -31,9 +31,9 @@ def scope_text(scope: SecretScope) -> str:
     return msgspec.json.encode(scope).decode()
 
 
-def put(conn: Connection, kept: StoredSecret) -> None:
+def put(conn: Connection, stored_secret: StoredSecret) -> None:
     """Store a secret; it replaces one of the same name."""
-    record = kept.record
+    record = stored_secret.record
     conn.execute(
         f"INSERT INTO secrets ({_COLUMNS}) VALUES (:name, :principal, :version, :scope, :created_ms, :updated_ms,"
         " NULL, :key_id, :sealed) ON CONFLICT (principal, name) DO UPDATE SET version = excluded.version,"
@@ -43,11 +43,11 @@ def put(conn: Connection, kept: StoredSecret) -> None:
             "name": record.name,
             "principal": record.principal,
             "version": record.version,
-            "scope": kept.scope,
+            "scope": stored_secret.scope,
             "created_ms": to_ms(record.created_at),
             "updated_ms": to_ms(record.updated_at),
-            "key_id": kept.key_id,
-            "sealed": kept.sealed,
+            "key_id": stored_secret.key_id,
+            "sealed": stored_secret.sealed,
         },
     )
 

@@ -135,9 +135,9 @@ class VaultKeySource:
 
     def load_or_create(self) -> VaultKey:
         """Read the key, or create it. If two processes create it at once, one succeeds and both get that key."""
-        found = self.load()
-        if found is not None:
-            return found
+        vault_key = self.load()
+        if vault_key is not None:
+            return vault_key
         with explain_write_errors(self._file):
             _make(self._file)
         made = self.load()
@@ -152,12 +152,12 @@ class VaultKeySource:
             "them again."
         )
 
-    def other(self, name: str, *, sealed_with: str, found: VaultKey) -> VaultKeyMismatch:
+    def other(self, name: str, *, sealed_with: str, vault_key: VaultKey) -> VaultKeyMismatch:
         """Return the error for a secret that was encrypted with another key."""
         where = f"vault.key ({self._reference})" if self._reference is not None else str(self._file)
         return VaultKeyMismatch(
             f"The secret {name} was encrypted with the key {sealed_with}, and the vault key is now "
-            f"{found.key_id} ({where}). Restore the earlier key, or set the secret again with `palyra "
+            f"{vault_key.key_id} ({where}). Restore the earlier key, or set the secret again with `palyra "
             f"secrets set {name}`."
         )
 

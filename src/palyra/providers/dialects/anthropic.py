@@ -185,9 +185,9 @@ def _max_output_tokens(model: str, version: tuple[int, int]) -> int:
 
 
 def _kind(error: _Error, status: int) -> FailureKind:
-    said = error.message.lower()
+    text = error.message.lower()
     for words, kind in _WORDS:
-        if words in said and error.type in _WORDED:
+        if words in text and error.type in _WORDED:
             return kind
     return _KINDS.get(error.type) or kind_of(status, error.type, error.message)
 

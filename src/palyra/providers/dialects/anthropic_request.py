@@ -53,8 +53,12 @@ def answer_tool(prompt: Prompt, target: ModelTarget, names: ToolNames) -> str | 
     """Return the tool with which the answer must be given, if it must match a schema that the model does not accept."""
     if prompt.options.schema is None or _answer_schema(prompt.options.schema, target) is not None:
         return None
-    taken = {names.out(tool.name) for tool in prompt.tools}
-    return next(name for name in (ANSWER + "_" * number for number in range(len(taken) + 1)) if name not in taken)
+    claimed_names = {names.out(tool.name) for tool in prompt.tools}
+    return next(
+        name
+        for name in (ANSWER + "_" * number for number in range(len(claimed_names) + 1))
+        if name not in claimed_names
+    )
 
 
 def _answer_schema(schema: JsonObject, target: ModelTarget) -> JsonObject | None:
@@ -119,8 +123,8 @@ def _thinking(prompt: Prompt, target: ModelTarget, *, limit: int) -> JsonObject 
         return None
     if adapts(target.model):
         # From 4.7 on reasoning is omitted unless requested.
-        shown = {} if version_of(target.model) < (4, 7) else {"display": "summarized"}
-        return {"type": "adaptive", **shown}
+        rows = {} if version_of(target.model) < (4, 7) else {"display": "summarized"}
+        return {"type": "adaptive", **rows}
     budget = min(limit // 2, MAX_BUDGET)
     if budget < MIN_BUDGET or not _all_thought(prompt, target):
         return None
@@ -166,8 +170,8 @@ def _messages(prompt: Prompt, target: ModelTarget, names: ToolNames) -> list[Jso
             continue
         if messages and messages[-1]["role"] == role:
             # Consecutive messages of one role are merged; results come first.
-            said = messages[-1]["content"] + blocks
-            messages[-1]["content"] = sorted(said, key=_is_later) if role == "user" else said
+            text = messages[-1]["content"] + blocks
+            messages[-1]["content"] = sorted(text, key=_is_later) if role == "user" else text
         else:
             messages.append({"role": role, "content": blocks})
     if messages and messages[0]["role"] != "user":

@@ -21,10 +21,10 @@ class _Open(Exception):
 def closed(schema: JsonObject) -> JsonObject | None:
     """Return the schema as it may be sent; None if it cannot be converted."""
     try:
-        found: JsonObject = transform(schema, _part)
+        document: JsonObject = transform(schema, _part)
     except (_Open, SchemaTooLarge):
         return None
-    return found
+    return document
 
 
 def _part(schema: Any, visit: Visit) -> JsonObject:
@@ -34,22 +34,22 @@ def _part(schema: Any, visit: Visit) -> JsonObject:
     if isinstance(kinds, list):
         # A value of several types becomes a list of alternatives.
         return {"anyOf": [visit({**schema, "type": kind}) for kind in kinds]}
-    found = {word: value for word, value in schema.items() if word in _KNOWN}
+    result = {word: value for word, value in schema.items() if word in _KNOWN}
     if kinds is not None:
-        found["type"] = kinds
+        result["type"] = kinds
     if kinds == "object" or "properties" in schema:
         # Without named properties, and not closed by itself, it was meant to allow anything.
         others = schema.get("additionalProperties", not schema.get("properties"))
         if others is not False:
             raise _Open
-        found["additionalProperties"] = False
+        result["additionalProperties"] = False
     if isinstance(schema.get("items"), list):
         raise _Open
     parts = map_parts(schema, visit, _PARTS)
     parts["anyOf"] = parts.pop("oneOf", None) or parts.get("anyOf")
-    found |= {word: part for word, part in parts.items() if part or word not in ("anyOf", "allOf")}
+    result |= {word: part for word, part in parts.items() if part or word not in ("anyOf", "allOf")}
     if isinstance(form := schema.get("format"), str) and form in _FORMATS:
-        found["format"] = form
+        result["format"] = form
     if schema.get("minItems") == 1:
-        found["minItems"] = 1
-    return found
+        result["minItems"] = 1
+    return result

@@ -146,10 +146,10 @@ class GeminiDialect:
     def refused(self, status: int, headers: Mapping[str, str], body: bytes, target: ModelTarget) -> ProviderFailed:
         """Return the failure for an answer that is not a stream."""
         try:
-            found = _refusal.decode(body)
+            result = _refusal.decode(body)
         except _UNREADABLE:
             return refusal(status, headers, body, target)
-        error = found.error if isinstance(found, _Refusal) else found[0].error
+        error = result.error if isinstance(result, _Refusal) else result[0].error
         return _failed(error, target, status=status, wait=retry_after(headers), refused=status >= 400)
 
     def model_card(self, model: str) -> ModelCard:
@@ -224,8 +224,8 @@ def _used_up(error: _Error) -> bool:
 
 def _retry_delay(error: _Error) -> timedelta:
     for detail in error.details or ():
-        if isinstance(detail.retry_delay, str) and (found := _SECONDS.fullmatch(detail.retry_delay)):
-            return min(timedelta(seconds=float(found[1])), MAX_WAIT)
+        if isinstance(detail.retry_delay, str) and (match := _SECONDS.fullmatch(detail.retry_delay)):
+            return min(timedelta(seconds=float(match[1])), MAX_WAIT)
     return timedelta(0)
 
 
@@ -266,8 +266,8 @@ class GeminiReader:
                     return (TextDelta(part.text),)
             return [event for part in parts or () for event in self._part(part)]
         if piece.prompt_feedback is not None and piece.prompt_feedback.block_reason is not None:
-            said = piece.prompt_feedback.block_reason_message or piece.prompt_feedback.block_reason
-            raise failure(self._target, FailureKind.CONTENT_POLICY, said)
+            text = piece.prompt_feedback.block_reason_message or piece.prompt_feedback.block_reason
+            raise failure(self._target, FailureKind.CONTENT_POLICY, text)
         return ()
 
     def end(self) -> Iterable[ModelEvent]:
@@ -276,8 +276,8 @@ class GeminiReader:
         if finish is None:
             raise failure(self._target, FailureKind.NETWORK, instead=BROKE_OFF)
         if finish in _NO_CALLS:
-            said = self._finish_words or finish
-            raise failure(self._target, FailureKind.MALFORMED, said, instead=_NO_CALL, is_well=True)
+            text = self._finish_words or finish
+            raise failure(self._target, FailureKind.MALFORMED, text, instead=_NO_CALL, is_well=True)
         if finish == "MAX_TOKENS":
             stop = StopReason.LENGTH
         elif finish in _FORBIDDEN:

@@ -37,8 +37,8 @@ def version_of(model: str) -> tuple[int, int]:
     """
     if "gemini" not in model:
         return 0, 0
-    found = _NUMBER.search(model)
-    return (int(found[1]), int(found[2] or 0)) if found is not None else _NEWEST
+    match = _NUMBER.search(model)
+    return (int(match[1]), int(match[2] or 0)) if match is not None else _NEWEST
 
 
 def body_of(prompt: Prompt, target: ModelTarget) -> JsonObject:
@@ -125,7 +125,7 @@ def _in_turns(contents: list[JsonObject]) -> list[JsonObject]:
 
 def _answered(results: dict[str, list[JsonObject]]) -> list[JsonObject]:
     """Return the results of a step as one content: all of its calls, and then the images next to them."""
-    parts = [part for found in results.values() for part in found]
+    parts = [part for documents in results.values() for part in documents]
     ordered = sorted(parts, key=lambda part: "functionResponse" not in part)
     return [{"role": "user", "parts": ordered}] if ordered else []
 

@@ -33,38 +33,38 @@ def reduced(schema: JsonObject) -> JsonObject:
             target: JsonObject = visit(resolve(root, reference), via=reference)
             rest: JsonObject = visit({word: value for word, value in schema.items() if word != "$ref"})
             return target | rest
-        found = {word: value for word, value in schema.items() if word in _PLAIN and value is not None}
-        found |= _values(schema) | _parts(schema, visit)
+        document = {word: value for word, value in schema.items() if word in _PLAIN and value is not None}
+        document |= _values(schema) | _parts(schema, visit)
         for one in _listed(schema.get("allOf")):
-            found = _both(found, visit(one))
+            document = _both(document, visit(one))
         if choices := [*_listed(schema.get("anyOf")), *_listed(schema.get("oneOf"))]:
-            found["anyOf"] = [visit(choice) for choice in choices]
-        return found
+            document["anyOf"] = [visit(choice) for choice in choices]
+        return document
 
     root = schema
-    found: JsonObject = transform(schema, part, max_depth=MAX_DEPTH, max_parts=MAX_PARTS, beyond={})
-    return found
+    document: JsonObject = transform(schema, part, max_depth=MAX_DEPTH, max_parts=MAX_PARTS, beyond={})
+    return document
 
 
 def _values(schema: JsonObject) -> JsonObject:
     values = [schema["const"]] if "const" in schema else _listed(schema.get("enum"))
-    found: JsonObject = {}
+    document: JsonObject = {}
     # Texts and numbers only; a boolean is not a number here.
     if values and all(isinstance(value, str | int | float) and not isinstance(value, bool) for value in values):
-        found["enum"] = list(values)
+        document["enum"] = list(values)
     if isinstance(form := schema.get("format"), str) and form in _FORMATS:
-        found["format"] = form
-    return found
+        document["format"] = form
+    return document
 
 
 def _parts(schema: JsonObject, visit: Visit) -> JsonObject:
     described = {word: value for word, value in schema.items() if isinstance(value, dict) or word == "prefixItems"}
-    found = {word: value for word, value in map_parts(described, visit, _PARTS).items() if value or word in _SINGLE}
-    if "properties" in found:
+    document = {word: value for word, value in map_parts(described, visit, _PARTS).items() if value or word in _SINGLE}
+    if "properties" in document:
         # Required properties must be described.
-        required = [name for name in _listed(schema.get("required")) if name in found["properties"]]
-        found |= {"required": required} if required else {}
-    return found
+        required = [name for name in _listed(schema.get("required")) if name in document["properties"]]
+        document |= {"required": required} if required else {}
+    return document
 
 
 def _listed(value: Any) -> Sequence[Any]:

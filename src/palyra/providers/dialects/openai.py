@@ -112,9 +112,9 @@ class OpenAiDialect:
 
     def listed(self, body: bytes) -> list[str]:
         """Return the models of such a list."""
-        found = _list.decode(body)
+        result = _list.decode(body)
         # Together sends a bare list, and an Ollama without models none at all.
-        models = found if isinstance(found, list) else found.data or ()
+        models = result if isinstance(result, list) else result.data or ()
         return sorted({model.id for model in models})
 
 
@@ -227,9 +227,9 @@ class OpenAiReader:
             if part.get("type") == "thinking":
                 inner = part.get("thinking")
                 texts = [one.get("text") for one in inner if isinstance(one, dict)] if isinstance(inner, list) else []
-                said = "".join(text for text in texts if isinstance(text, str))
-                if said:
-                    yield ReasoningDelta(said)
+                sent_text = "".join(text for text in texts if isinstance(text, str))
+                if sent_text:
+                    yield ReasoningDelta(sent_text)
             elif isinstance(part.get("text"), str) and part["text"]:
                 yield TextDelta(part["text"])
 
@@ -335,9 +335,11 @@ def _begins(call: _Call, function: _Function, draft: PartialCall) -> bool:
 def _usage(usage: Any) -> Usage:
     # DeepSeek has its own name for the cached tokens.
     cached = part_of(usage, "prompt_tokens_details", "cached_tokens") or max(0, count(usage, "prompt_cache_hit_tokens"))
-    asked = count(usage, "prompt_tokens")
-    answer, thoughts = made(usage, asked=asked, whole="completion_tokens", details="completion_tokens_details")
-    return Usage(input_tokens=asked, output_tokens=answer, cached_tokens=cached, reasoning_tokens=thoughts)
+    requested = count(usage, "prompt_tokens")
+    answer, thoughts = made(
+        usage, requested=requested, full_text="completion_tokens", details="completion_tokens_details"
+    )
+    return Usage(input_tokens=requested, output_tokens=answer, cached_tokens=cached, reasoning_tokens=thoughts)
 
 
 DIALECT = OpenAiDialect()

@@ -28,14 +28,14 @@ def body_of(prompt: Prompt, target: ModelTarget) -> JsonObject:
     """Return the request body. Stable parts come first, for prompt caches."""
     names = names_of(prompt)
     options = prompt.options
-    told = options.schema is not None and _is_at(target, "deepseek.com")
+    reported = options.schema is not None and _is_at(target, "deepseek.com")
     body: JsonObject = {"model": target.model}
     if prompt.tools:
         body["tools"] = [_tool(tool, target, names) for tool in prompt.tools]
         if options.choice is not ToolChoice.AUTO:
             body["tool_choice"] = options.choice.value
     body["messages"] = merge_turns(_messages(prompt, target, names), gap=takes_short_ids(target.model))
-    if told:
+    if reported:
         # It guarantees JSON only, and only if the prompt asks for it too.
         words = AS_JSON + msgspec.json.encode(options.schema).decode()
         body["messages"].insert(1 if prompt.system else 0, {"role": "system", "content": words})
@@ -44,7 +44,7 @@ def body_of(prompt: Prompt, target: ModelTarget) -> JsonObject:
     body.update(sampling(options))
     if options.stop:
         body["stop"] = list(options.stop)
-    if told:
+    if reported:
         body["response_format"] = {"type": "json_object"}
     elif options.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": shape(options.schema)}
@@ -62,8 +62,8 @@ def max_tokens(options: GenerationOptions, target: ModelTarget) -> int:
 
 def sampling(options: GenerationOptions) -> JsonObject:
     """Return the sampling parameters, if any are set."""
-    asked = {"temperature": options.temperature, "top_p": options.top_p}
-    return {name: value for name, value in asked.items() if value is not None}
+    request = {"temperature": options.temperature, "top_p": options.top_p}
+    return {name: value for name, value in request.items() if value is not None}
 
 
 def shape(schema: JsonObject) -> JsonObject:
@@ -118,11 +118,11 @@ def _is_at(target: ModelTarget, domain: str) -> bool:
     return host == domain or host.endswith(f".{domain}")
 
 
-def _call_id(given: str | None, target: ModelTarget) -> str:
+def _call_id(value: str | None, target: ModelTarget) -> str:
     """Return the id of a call as the model accepts it: always the same for the same call."""
-    if given is None or not takes_short_ids(target.model) or _SHORT_ID.fullmatch(given):
-        return given or ""
-    return sha256(given.encode()).hexdigest()[:9]
+    if value is None or not takes_short_ids(target.model) or _SHORT_ID.fullmatch(value):
+        return value or ""
+    return sha256(value.encode()).hexdigest()[:9]
 
 
 def _tool(tool: ToolSpec, target: ModelTarget, names: ToolNames) -> JsonObject:
@@ -134,11 +134,11 @@ def _messages(prompt: Prompt, target: ModelTarget, names: ToolNames) -> Iterator
     vision = bool(target.card.vision)
     if prompt.system:
         yield {"role": "system", "content": prompt.system}
-    shown: list[JsonObject] = []
+    documents: list[JsonObject] = []
     for message in prompt.messages:
-        if message.role is not Role.TOOL and shown:
-            yield _pictures_of_tools(shown)
-            shown = []
+        if message.role is not Role.TOOL and documents:
+            yield _pictures_of_tools(documents)
+            documents = []
         match message.role:
             case Role.USER:
                 pictures = list(_pictures(message, prompt, vision=vision))
@@ -148,9 +148,9 @@ def _messages(prompt: Prompt, target: ModelTarget, names: ToolNames) -> Iterator
                 yield _assistant(message, target, names)
             case Role.TOOL:
                 yield {"role": "tool", "tool_call_id": _call_id(message.call_id, target), "content": message.text}
-                shown += _pictures(message, prompt, vision=vision)
-    if shown:
-        yield _pictures_of_tools(shown)
+                documents += _pictures(message, prompt, vision=vision)
+    if documents:
+        yield _pictures_of_tools(documents)
 
 
 def _pictures_of_tools(pictures: list[JsonObject]) -> JsonObject:
@@ -168,15 +168,15 @@ def _pictures(message: Message, prompt: Prompt, *, vision: bool) -> Iterator[Jso
 
 
 def _assistant(message: Message, target: ModelTarget, names: ToolNames) -> JsonObject:
-    said: JsonObject = {"role": "assistant", "content": message.text or (None if message.calls else "")}
+    document: JsonObject = {"role": "assistant", "content": message.text or (None if message.calls else "")}
     for reasoning in message.reasoning:
         # Reasoning that led to calls must be sent back with them for the rest of the conversation; other reasoning only
         # adds tokens, and some servers reject it. Groq sends reasoning, and rejects it in requests.
-        wanted = (message.calls or "details" in reasoning.data) and not _is_at(target, "groq.com")
-        if is_own(reasoning, NAME, target) and wanted:
-            _show_again(said, reasoning)
+        requested = (message.calls or "details" in reasoning.data) and not _is_at(target, "groq.com")
+        if is_own(reasoning, NAME, target) and requested:
+            _show_again(document, reasoning)
     if message.calls:
-        said["tool_calls"] = [
+        document["tool_calls"] = [
             {
                 "id": _call_id(call.call_id, target),
                 "type": "function",
@@ -184,15 +184,15 @@ def _assistant(message: Message, target: ModelTarget, names: ToolNames) -> JsonO
             }
             for call in message.calls
         ]
-    return said
+    return document
 
 
-def _show_again(said: JsonObject, reasoning: Reasoning) -> None:
+def _show_again(document: JsonObject, reasoning: Reasoning) -> None:
     match reasoning.data.get("field"):
         case "reasoning_details":
-            said["reasoning_details"] = reasoning.data.get("details", [])
+            document["reasoning_details"] = reasoning.data.get("details", [])
         case ("reasoning_content" | "reasoning") as field:
             # Also an empty one: DeepSeek requires the field itself.
-            said[field] = said.get(field, "") + reasoning.text
+            document[field] = document.get(field, "") + reasoning.text
         case _:
             pass

@@ -190,13 +190,13 @@ class ResponsesReader:
         Some servers give an item another id in every event, and others give every item the same index.
         """
         key = event.item_id or (item.id if item is not None else None) or ""
-        place = f"at {event.output_index}"
+        location = f"at {event.output_index}"
         draft = self._by_item.get(key) if key else None
         if draft is None:
-            draft = self._by_item.get(place)
+            draft = self._by_item.get(location)
             if draft is None or (item is not None and item.call_id and draft.call_id not in ("", item.call_id)):
-                draft = self._by_item[key or place] = self._drafts.begin()
-            self._by_item[place] = draft
+                draft = self._by_item[key or location] = self._drafts.begin()
+            self._by_item[location] = draft
         if item is not None:
             draft.call_id = item.call_id or draft.call_id
             draft.name = item.name or draft.name
@@ -207,11 +207,11 @@ class ResponsesReader:
             return
         self._over = True
         # Some servers send the items only here.
-        known = {"message": self._said, "reasoning": self._sealed}
-        for place, item in enumerate(response.output or ()):
-            has_come = self._is_known(item) if item.type == "function_call" else known.get(item.type, False)
+        cached = {"message": self._said, "reasoning": self._sealed}
+        for index, item in enumerate(response.output or ()):
+            has_come = self._is_known(item) if item.type == "function_call" else cached.get(item.type, False)
             if not has_come:
-                yield from self._item(_Event(output_index=place), item)
+                yield from self._item(_Event(output_index=index), item)
         if self._stops is not None and (rest := self._stops.rest()):
             yield TextDelta(rest)
         calls = list(self._drafts.proposed())
@@ -239,8 +239,8 @@ class ResponsesReader:
 
     def _until_stop(self, stops: "_Stops", text: str) -> Iterator[ModelEvent]:
         """Yield the text up to the caller's stop sequence: this dialect does not support them."""
-        if said := stops.take(text):
-            yield TextDelta(said)
+        if sent_text := stops.take(text):
+            yield TextDelta(sent_text)
         if stops.met and not self._over:
             self._over = True
             yield TurnDone(stop=StopReason.END, usage=Usage())
@@ -261,10 +261,10 @@ class _Stops:
         if self.met:
             return ""
         text = self._tail + text
-        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
-        if places:
+        positions = [position for stop in self._stops if (position := text.find(stop)) >= 0]
+        if positions:
             self.met, self._tail = True, ""
-            return text[: min(places)]
+            return text[: min(positions)]
         keep = len(text) - self._held if self._held else len(text)
         keep = max(0, keep)
         self._tail = text[keep:]
@@ -282,10 +282,10 @@ def _text(part: JsonObject) -> str:
 
 
 def _usage(usage: Any) -> Usage:
-    asked = count(usage, "input_tokens")
-    answer, thoughts = made(usage, asked=asked, whole="output_tokens", details="output_tokens_details")
+    requested = count(usage, "input_tokens")
+    answer, thoughts = made(usage, requested=requested, full_text="output_tokens", details="output_tokens_details")
     cached = part_of(usage, "input_tokens_details", "cached_tokens")
-    return Usage(input_tokens=asked, output_tokens=answer, cached_tokens=cached, reasoning_tokens=thoughts)
+    return Usage(input_tokens=requested, output_tokens=answer, cached_tokens=cached, reasoning_tokens=thoughts)
 
 
 DIALECT = ResponsesDialect()

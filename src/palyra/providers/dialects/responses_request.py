@@ -52,11 +52,11 @@ def _tool(tool: ToolSpec, target: ModelTarget, names: ToolNames) -> JsonObject:
 
 def _items(prompt: Prompt, target: ModelTarget, names: ToolNames) -> Iterator[JsonObject]:
     vision = bool(target.card.vision)
-    shown: list[JsonObject] = []
+    documents: list[JsonObject] = []
     for message in prompt.messages:
-        if message.role is not Role.TOOL and shown:
-            yield _pictures_of_tools(shown)
-            shown = []
+        if message.role is not Role.TOOL and documents:
+            yield _pictures_of_tools(documents)
+            documents = []
         match message.role:
             case Role.USER:
                 pictures = list(_pictures(message, prompt, vision=vision))
@@ -66,9 +66,9 @@ def _items(prompt: Prompt, target: ModelTarget, names: ToolNames) -> Iterator[Js
                 yield from _assistant(message, target, names)
             case Role.TOOL:
                 yield {"type": "function_call_output", "call_id": message.call_id or "", "output": message.text}
-                shown += _pictures(message, prompt, vision=vision)
-    if shown:
-        yield _pictures_of_tools(shown)
+                documents += _pictures(message, prompt, vision=vision)
+    if documents:
+        yield _pictures_of_tools(documents)
 
 
 def _assistant(message: Message, target: ModelTarget, names: ToolNames) -> Iterator[JsonObject]:

@@ -40,11 +40,11 @@ class ToolNames:
             plain[_plain(tool)] = plain.get(_plain(tool), 0) + 1
         # A tool whose own name is valid keeps it, whatever the others are.
         for tool in sorted(tools, key=lambda tool: (_plain(tool) != tool, tool)):
-            wanted = _plain(tool)
-            if wanted in self._back or (wanted != tool and plain[wanted] > 1):
-                wanted = next(name for name in _marked(tool) if name not in self._back)
-            self._out[tool] = wanted
-            self._back[wanted] = tool
+            requested = _plain(tool)
+            if requested in self._back or (requested != tool and plain[requested] > 1):
+                requested = next(name for name in _marked(tool) if name not in self._back)
+            self._out[tool] = requested
+            self._back[requested] = tool
 
 
 def _plain(tool: str) -> str:

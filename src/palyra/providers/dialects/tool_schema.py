@@ -37,12 +37,12 @@ def restored(schema: JsonObject, arguments: JsonObject) -> JsonObject:
 def _opened(schema: JsonObject) -> JsonObject:
     """Return a schema with the properties of its alternatives instead of them."""
     root = {**_followed(schema, schema), **schema}
-    found = {word: value for word, value in root.items() if word not in _TOP}
+    document = {word: value for word, value in root.items() if word not in _TOP}
     named: JsonObject = {}
     for part in (root, *(_followed(one, schema) for one in _alternatives(root))):
         if isinstance(properties := part.get("properties"), dict):
             named = {**properties, **named}
-    return {**found, "properties": named} if named else found
+    return {**document, "properties": named} if named else document
 
 
 def _alternatives(schema: JsonObject) -> Iterator[JsonObject]:
@@ -54,32 +54,32 @@ def _alternatives(schema: JsonObject) -> Iterator[JsonObject]:
 def _followed(part: JsonObject, root: JsonObject) -> JsonObject:
     """Return the target of a part's reference, if it is in the same schema."""
     reference = part.get("$ref")
-    found = resolve(root, reference) if isinstance(reference, str) else None
-    return found if isinstance(found, dict) else part
+    result = resolve(root, reference) if isinstance(reference, str) else None
+    return result if isinstance(result, dict) else part
 
 
 def _itemised(schema: Any, visit: Visit) -> Any:
     """Describe the items of a list."""
     if not isinstance(schema, dict):
         return schema
-    found = {**schema, **map_parts(schema, visit)}
+    result = {**schema, **map_parts(schema, visit)}
     kinds = schema.get("type")
     if kinds == "array" or (isinstance(kinds, list) and "array" in kinds):
-        items = found.get("items")
-        found["items"] = items if isinstance(items, dict) else {}
-    return found
+        items = result.get("items")
+        result["items"] = items if isinstance(items, dict) else {}
+    return result
 
 
 def _named(schema: Any, visit: Visit) -> Any:
     """Do the same, with argument names that Claude accepts."""
-    found = _itemised(schema, visit)
-    if not isinstance(found, dict):
-        return found
-    if isinstance(properties := found.get("properties"), dict):
-        found["properties"] = {_fit(name): part for name, part in properties.items()}
-    if isinstance(required := found.get("required"), list):
-        found["required"] = [_fit(name) if isinstance(name, str) else name for name in required]
-    return found
+    result = _itemised(schema, visit)
+    if not isinstance(result, dict):
+        return result
+    if isinstance(properties := result.get("properties"), dict):
+        result["properties"] = {_fit(name): part for name, part in properties.items()}
+    if isinstance(required := result.get("required"), list):
+        result["required"] = [_fit(name) if isinstance(name, str) else name for name in required]
+    return result
 
 
 def _argument_names(schema: JsonObject) -> set[str]:

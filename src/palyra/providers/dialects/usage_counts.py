@@ -24,13 +24,13 @@ def part_of(counts: Any, of: str, name: str) -> int:
     return max(0, count(counts.get(of) if isinstance(counts, dict) else None, name))
 
 
-def made(counts: Any, *, asked: int, whole: str, details: str) -> tuple[int, int]:
+def made(counts: Any, *, requested: int, full_text: str, details: str) -> tuple[int, int]:
     """Return the tokens of an answer, and how many of them were reasoning.
 
     If reasoning is not included in the answer, the total is large enough for both, or there is more reasoning than
     answer.
     """
-    answer, thoughts = count(counts, whole), part_of(counts, details, "reasoning_tokens")
-    if thoughts and (thoughts > answer or count(counts, "total_tokens") == asked + answer + thoughts):
+    answer, thoughts = count(counts, full_text), part_of(counts, details, "reasoning_tokens")
+    if thoughts and (thoughts > answer or count(counts, "total_tokens") == requested + answer + thoughts):
         answer = max(0, answer) + thoughts
     return answer, thoughts

@@ -49,28 +49,28 @@ _PAGE = re.compile(r"https?://|www\.", re.IGNORECASE)
 def read_dictation(message: str) -> JsonObject | None:
     """Return the arguments of the `files.write` that the message asks for, or None if it asks for none."""
     for form in _FORMS:
-        if found := form.fullmatch(message.lstrip()):
-            groups = found.groupdict()
+        if match := form.fullmatch(message.lstrip()):
+            groups = match.groupdict()
             if note := groups.get("note"):
                 return _line(NOTES, _meant(note))
             path = next(filter(None, (groups.get(name) for name in ("named", "named2", "named3", "path"))))
-            said = groups.get("text") or groups.get("text2") or ""
+            text = groups.get("text") or groups.get("text2") or ""
             # The content of a page is not in the message.
-            if (groups["path"] and not _LOOKS_LIKE_A_FILE.fullmatch(path)) or _PAGE.match(said):
+            if (groups["path"] and not _LOOKS_LIKE_A_FILE.fullmatch(path)) or _PAGE.match(text):
                 return None
             if groups["verb"].lower() in _BEHIND:
-                return _line(path, _meant(said))
-            return {"path": path, "text": _meant(said), "mode": "replace"}
+                return _line(path, _meant(text))
+            return {"path": path, "text": _meant(text), "mode": "replace"}
     return None
 
 
-def _meant(said: str) -> str:
+def _meant(text: str) -> str:
     """Return a text without the quotes or the fence around it; nothing else is changed."""
-    if found := _FENCED.fullmatch(said):
-        return found["text"]
-    if found := _QUOTED.fullmatch(said):
-        return next((part for part in found.groups() if part is not None), said)
-    return said
+    if match := _FENCED.fullmatch(text):
+        return match["text"]
+    if match := _QUOTED.fullmatch(text):
+        return next((part for part in match.groups() if part is not None), text)
+    return text
 
 
 def _line(path: str, text: str) -> JsonObject:

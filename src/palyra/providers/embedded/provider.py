@@ -70,9 +70,9 @@ def pieces(text: str) -> Iterator[str]:
 
 def _open_question(messages: tuple[Message, ...]) -> tuple[str, tuple[Message, ...]]:
     """Return the last message of the user, and the messages after it."""
-    for place in range(len(messages) - 1, -1, -1):
-        if messages[place].role is Role.USER:
-            return messages[place].text, messages[place + 1 :]
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].role is Role.USER:
+            return messages[index].text, messages[index + 1 :]
     return "", messages
 
 

@@ -143,8 +143,8 @@ def recognise(message: str) -> Use | Topic:
         if _compiled(f"(?:{words}){_END}").fullmatch(message):
             return topic
     for request, words in _REQUESTS:
-        if found := _compiled(words).fullmatch(message):
-            return request(**{name: _meant(said) for name, said in found.groupdict().items() if said is not None})
+        if match := _compiled(words).fullmatch(message):
+            return request(**{name: _meant(text) for name, text in match.groupdict().items() if text is not None})
     return Topic.UNKNOWN
 
 
@@ -154,5 +154,5 @@ def _compiled(words: str) -> re.Pattern[str]:
     return re.compile(_POLITE + words, re.IGNORECASE)
 
 
-def _meant(said: str) -> str:
-    return said[1:-1] if re.fullmatch(_QUOTED, said) else said
+def _meant(text: str) -> str:
+    return text[1:-1] if re.fullmatch(_QUOTED, text) else text

@@ -52,16 +52,16 @@ def _listed(head: str, body: str) -> str:
 
 
 def _read(call: ToolCall, head: str, body: str) -> str:
-    found = _READ.fullmatch(head)
-    if found is None:
+    match = _READ.fullmatch(head)
+    if match is None:
         return _row(head)
     lines = body.split("\n")
     if more := bool(_MORE.fullmatch(lines[-1])):
         lines.pop()
-    shown = _beginning(lines)
+    displayed_lines = _beginning(lines)
     answer = _set_off(_row(head), "\n".join(lines))
-    if found["unit"] == "line" and (more or len(shown) < len(lines)):
-        first = int(found["first"]) + len(shown)
+    if match["unit"] == "line" and (more or len(displayed_lines) < len(lines)):
+        first = int(match["first"]) + len(displayed_lines)
         path = _row(str(call.arguments.get("path", "")))
         answer += f"\nThere is more: say \"lines {first} to {first + MAX_LINES - 1} of '{path}'\"."
     return answer
@@ -70,18 +70,18 @@ def _read(call: ToolCall, head: str, body: str) -> str:
 def _set_off(opening: str, text: str) -> str:
     """Return the beginning of a text, indented: a file's text cannot pass for the helper's."""
     lines = text.rstrip("\n").split("\n") if text else []
-    shown = _beginning(lines)
-    left = len(lines) - len(shown)
-    rows = [opening, *(f"    {printable(line[:MAX_CHARS])}" for line in shown)]
+    displayed_lines = _beginning(lines)
+    left = len(lines) - len(displayed_lines)
+    rows = [opening, *(f"    {printable(line[:MAX_CHARS])}" for line in displayed_lines)]
     return "\n".join([*rows, f"… and {left} more {'line' if left == 1 else 'lines'}."] if left else rows)
 
 
 def _beginning(lines: list[str]) -> list[str]:
     """Return as many lines as are readable in a chat, at least one."""
-    shown = lines[:MAX_LINES]
-    while len(shown) > 1 and sum(len(line) + 1 for line in shown) > MAX_CHARS:
-        shown.pop()
-    return shown
+    displayed_lines = lines[:MAX_LINES]
+    while len(displayed_lines) > 1 and sum(len(line) + 1 for line in displayed_lines) > MAX_CHARS:
+        displayed_lines.pop()
+    return displayed_lines
 
 
 def _row(text: str) -> str:

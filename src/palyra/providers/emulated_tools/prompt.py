@@ -66,17 +66,17 @@ def describe_tools(
     def basic(tool: ToolSpec) -> tuple[bool, int, int]:
         return tool.name not in used, _RISKS.index(tool.risk), len(lines[tool.name])
 
-    kept: set[str] = set()
+    stored: set[str] = set()
     for tool in sorted(tools, key=basic):
         cost = _cost(lines[tool.name])
         if cost <= room:
             room -= cost
-            kept.add(tool.name)
-    told = tuple(tool for tool in tools if tool.name in kept)
+            stored.add(tool.name)
+    specs = tuple(tool for tool in tools if tool.name in stored)
     return ToolInstructions(
-        "\n".join((how, *(lines[tool.name] for tool in told))),
-        told,
-        tuple(tool.name for tool in tools if tool.name not in kept),
+        "\n".join((how, *(lines[tool.name] for tool in specs))),
+        specs,
+        tuple(tool.name for tool in tools if tool.name not in stored),
     )
 
 

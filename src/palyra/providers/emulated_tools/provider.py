@@ -58,15 +58,15 @@ class EmulatedToolsProvider:
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
         """Request a call or an answer from the model."""
-        told = self._tool_instructions(prompt)
-        if not told.tools:
+        tool_instructions = self._tool_instructions(prompt)
+        if not tool_instructions.tools:
             # It answers in free text.
             async with _events(self._inner, _without_tools(prompt)) as events:
                 async for event in events:
                     yield event
             return
         reading, until, written = ConstrainedReader(), _StopText(prompt.options.stop), 0
-        async with _events(self._inner, _with_tools(prompt, told)) as events:
+        async with _events(self._inner, _with_tools(prompt, tool_instructions)) as events:
             async for event in events:
                 match event:
                     case TextDelta():
@@ -125,19 +125,19 @@ class EmulatedToolsProvider:
             return ToolInstructions("", (), ())
         used = frozenset(call.tool for message in prompt.messages for call in message.calls)
         tokens = self.capabilities.window_tokens // TOOLS_SHARE
-        told = describe_tools(prompt.tools, tokens=tokens, used=used, must=choice is ToolChoice.REQUIRED)
-        if told.left_out and self._said_left_out != frozenset(told.left_out):
+        tool_instructions = describe_tools(prompt.tools, tokens=tokens, used=used, must=choice is ToolChoice.REQUIRED)
+        if tool_instructions.left_out and self._said_left_out != frozenset(tool_instructions.left_out):
             # Once, and not with each turn.
-            self._said_left_out = frozenset(told.left_out)
+            self._said_left_out = frozenset(tool_instructions.left_out)
             log.warning(
                 "%s of %s does not get %d tools, because its window of %d tokens has no room for them: %s",
                 self.model,
                 self.name,
-                len(told.left_out),
+                len(tool_instructions.left_out),
                 self.capabilities.window_tokens,
-                ", ".join(told.left_out),
+                ", ".join(tool_instructions.left_out),
             )
-        return told
+        return tool_instructions
 
 
 class _StopText:
@@ -157,27 +157,27 @@ class _StopText:
         ends = [at for word in self._words if (at := self._held.find(word)) >= 0]
         if ends:
             self._is_over = True
-            told, self._held = self._held[: min(ends)], ""
-            return told
+            reported_text, self._held = self._held[: min(ends)], ""
+            return reported_text
         safe = max(0, len(self._held) - self._keeps)
-        told, self._held = self._held[:safe], self._held[safe:]
-        return told
+        reported_text, self._held = self._held[:safe], self._held[safe:]
+        return reported_text
 
     def rest(self) -> str:
         """Return the text that was held back."""
-        told, self._held = self._held, ""
-        return told
+        text, self._held = self._held, ""
+        return text
 
 
-def _with_tools(prompt: Prompt, told: ToolInstructions) -> Prompt:
+def _with_tools(prompt: Prompt, tool_instructions: ToolInstructions) -> Prompt:
     options = prompt.options
     answer = None if options.choice is ToolChoice.REQUIRED else options.schema or {"type": "string"}
     return msgspec.structs.replace(
         prompt,
-        system="\n\n".join(part for part in (prompt.system, told.text) if part),
+        system="\n\n".join(part for part in (prompt.system, tool_instructions.text) if part),
         tools=(),
         messages=tuple(_alternating(_plain(prompt.messages, framed=True))),
-        options=_options(options, schema=output_schema(told.tools, answer=answer), stop=()),
+        options=_options(options, schema=output_schema(tool_instructions.tools, answer=answer), stop=()),
     )
 
 
@@ -217,10 +217,10 @@ def _plain(messages: tuple[Message, ...], *, framed: bool) -> Iterator[Message]:
                     text, images = (result.text, result.images) if result is not None else (NO_RESULT, ())
                     if framed:
                         yield _assistant_message({"tool": call.tool, "arguments": call.arguments})
-                        told = f"Result of {call.tool}:\n{text}"
+                        reported_text = f"Result of {call.tool}:\n{text}"
                     else:
-                        told = f"Result of {call.tool} with {_encode(call.arguments).decode()}:\n{text}"
-                    yield Message(role=Role.USER, text=told, images=images)
+                        reported_text = f"Result of {call.tool} with {_encode(call.arguments).decode()}:\n{text}"
+                    yield Message(role=Role.USER, text=reported_text, images=images)
             case Role.TOOL:
                 continue
 

@@ -69,17 +69,17 @@ class ConstrainedReader:
             self._read_to = opening.end()
         if self._is_over:
             return ""
-        whole = _WHOLE.match(self._text, self._read_to)
-        assert whole is not None, "it also matches nothing"
-        self._read_to = whole.end()
-        told: str = _decode(f'"{whole[0]}"') if whole[0] else ""
-        self._told.append(told)
+        match = _WHOLE.match(self._text, self._read_to)
+        assert match is not None, "it also matches nothing"
+        self._read_to = match.end()
+        text: str = _decode(f'"{match[0]}"') if match[0] else ""
+        self._told.append(text)
         follows = self._text[self._read_to : self._read_to + MAX_ESCAPE_CHARS]
         self._is_over = follows.startswith('"')
         if follows and not self._is_over and (follows[0] != "\\" or len(follows) == MAX_ESCAPE_CHARS):
             # An escape that is incomplete at the maximum length is invalid.
             self._is_over = True
-        return told
+        return text
 
     def end(self) -> TextAnswer | ToolChosen:
         """Return the result, or raise `OutputMalformed`."""
@@ -89,15 +89,15 @@ class ConstrainedReader:
             if self.is_text or "truncated" in str(error):
                 raise OutputTruncated("it is truncated") from error
             raise OutputMalformed(f"it is not a JSON object of the requested form: {str(error)[:100]}") from error
-        told = "".join(self._told)
+        text = "".join(self._told)
         match written:
-            case {"answer": str(answer), **more} if not more and answer.startswith(told):
-                return TextAnswer(answer[len(told) :])
-            case {"answer": answer, **more} if not more and not told:
+            case {"answer": str(answer), **more} if not more and answer.startswith(text):
+                return TextAnswer(answer[len(text) :])
+            case {"answer": answer, **more} if not more and not text:
                 return TextAnswer(msgspec.json.encode(answer).decode())
-            case {"tool": str(tool), "arguments": dict(arguments), **more} if not more and not told:
+            case {"tool": str(tool), "arguments": dict(arguments), **more} if not more and not text:
                 return ToolChosen(tool, arguments)
-            case {"tool": str(tool), **more} if more.keys() <= {"arguments"} and not told:
+            case {"tool": str(tool), **more} if more.keys() <= {"arguments"} and not text:
                 return ToolChosen(tool, {}, "the arguments are not a JSON object")
             case _:
                 raise OutputMalformed("it is neither an answer nor a tool call")

@@ -71,8 +71,8 @@ def read_header(path: Path) -> GgufHeader:
     except OSError as error:
         raise GgufInvalid(f"cannot be read: {error.strerror}") from error
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        matching_stat = os.fstat(descriptor)
+        if not stat.S_ISREG(matching_stat.st_mode):
             raise GgufInvalid("is not a file")
         if os.pread(descriptor, len(MAGIC), 0) != MAGIC:
             raise GgufInvalid("is not a GGUF file")
@@ -85,7 +85,7 @@ def read_header(path: Path) -> GgufHeader:
     finally:
         os.close(descriptor)
     return GgufHeader(
-        size=found.st_size + _further_parts(path),
+        size=matching_stat.st_size + _further_parts(path),
         trained_tokens=_number(facts, "context_length"),
         token_bytes=_token_bytes(facts),
         chat_template=_text(facts.get("tokenizer.chat_template")),
@@ -100,12 +100,12 @@ def _facts(content: mmap.mmap) -> dict[str, Any]:
         )
     if facts > MAX_FACTS or weights > MAX_WEIGHTS:
         raise GgufInvalid("is damaged: its header is too long")
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     at = len(MAGIC) + 20
     for _ in range(facts):
         name, at = _string(content, at)
         (kind,) = _U32.unpack_from(content, at)
-        found[name or ""], at = _value(content, at + 4, kind)
+        document[name or ""], at = _value(content, at + 4, kind)
     furthest = 0
     for _ in range(weights):
         _, at = _string(content, at)
@@ -118,7 +118,7 @@ def _facts(content: mmap.mmap) -> dict[str, Any]:
         at += 8
     if at + furthest >= len(content):
         raise ValueError("weights beyond the end of the file")
-    return found
+    return document
 
 
 def _value(content: mmap.mmap, at: int, kind: int) -> tuple[Any, int]:
@@ -163,10 +163,10 @@ def _within(content: mmap.mmap, at: int) -> int:
 
 def _further_parts(path: Path) -> int:
     """Return the size of the other files of a split model, as far as they exist."""
-    found = _PART.fullmatch(path.name)
-    if found is None or not 1 < int(found[3]) <= MAX_PARTS:
+    match = _PART.fullmatch(path.name)
+    if match is None or not 1 < int(match[3]) <= MAX_PARTS:
         return 0
-    names = (f"{found[1]}-{number:05}-of-{found[3]}.gguf" for number in range(1, int(found[3]) + 1))
+    names = (f"{match[1]}-{number:05}-of-{match[3]}.gguf" for number in range(1, int(match[3]) + 1))
     others = (path.with_name(name) for name in names if name != path.name)
     return sum(other.stat().st_size for other in others if other.is_file())
 
@@ -176,11 +176,11 @@ def _token_bytes(facts: dict[str, Any]) -> int:
     layers, heads = _number(facts, "block_count"), _number(facts, "attention.head_count")
     if not layers or not heads:
         return 0
-    keeping = _number(facts, "attention.head_count_kv") or heads
+    storage = _number(facts, "attention.head_count_kv") or heads
     width = math.ceil(_number(facts, "embedding_length") / heads)
     key = _number(facts, "attention.key_length") or width
     value = _number(facts, "attention.value_length") or width
-    return layers * keeping * (key + value) * 2
+    return layers * storage * (key + value) * 2
 
 
 def _number(facts: dict[str, Any], name: str) -> int:

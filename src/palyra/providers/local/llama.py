@@ -88,13 +88,13 @@ class LlamaRuntime:
         """The most recently used come last."""
         self._open: set[LlamaGeneration] = set()
 
-    def ask(self, question: LlamaRequest, asked: LlamaGeneration) -> Future[None]:
+    def ask(self, question: LlamaRequest, llama_generation: LlamaGeneration) -> Future[None]:
         """Queue a request; the future fails with `LlamaFailed`."""
         if self._thread is None:
             self._thread = Threads(1, name="llama")
-        self._open.add(asked)
-        answered = self._thread.submit(self._answer, question, asked)
-        answered.add_done_callback(lambda _: self._open.discard(asked))
+        self._open.add(llama_generation)
+        answered = self._thread.submit(self._answer, question, llama_generation)
+        answered.add_done_callback(lambda _: self._open.discard(llama_generation))
         return answered
 
     async def close(self) -> None:
@@ -102,23 +102,23 @@ class LlamaRuntime:
         if self._thread is None:
             return
         thread, self._thread = self._thread, None
-        for asked in tuple(self._open):
-            asked.take_back()
+        for llama_generation in tuple(self._open):
+            llama_generation.take_back()
         try:
             await asyncio.wrap_future(thread.submit(self._loaded.clear))
         finally:
             thread.shutdown(wait=False)
 
-    def _answer(self, question: LlamaRequest, asked: LlamaGeneration) -> None:
-        if asked.cancelled:
+    def _answer(self, question: LlamaRequest, llama_generation: LlamaGeneration) -> None:
+        if llama_generation.cancelled:
             return
         server = self._ready(question)
-        asked.begun()
+        llama_generation.begun()
 
         def said(piece: str) -> bool:
-            if not asked.cancelled:
-                asked.piece(piece)
-            return asked.cancelled
+            if not llama_generation.cancelled:
+                llama_generation.piece(piece)
+            return llama_generation.cancelled
 
         try:
             server.handle_chat_completions(question.body.decode(), said)
@@ -183,25 +183,25 @@ class LlamaRuntime:
 def available_bytes() -> int | None:
     """Return the available memory; None where the system does not report it."""
     try:
-        found = _AVAILABLE.search(Path("/proc/meminfo").read_text())
+        match = _AVAILABLE.search(Path("/proc/meminfo").read_text())
         group = Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2]
     except OSError:
         return None
-    free = [int(found[1]) * 1024] if found is not None else []
+    free = [int(match[1]) * 1024] if match is not None else []
     # A service or a container may have less than the machine; each group above it may have a limit.
     folder = Path("/sys/fs/cgroup") / group.lstrip("/")
-    for place in (folder, *folder.parents):
+    for path in (folder, *folder.parents):
         try:
-            free.append(int((place / "memory.max").read_text()) - _in_use(place))
+            free.append(int((path / "memory.max").read_text()) - _in_use(path))
         except (OSError, ValueError):
             continue
     return max(0, min(free)) if free else None
 
 
-def _in_use(place: Path) -> int:
+def _in_use(path: Path) -> int:
     """Return the memory of a control group that cannot be reclaimed at once: without its file cache."""
-    facts = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
-    return int((place / "memory.current").read_text()) - int(facts.get("inactive_file", 0))
+    facts = dict(line.split() for line in (path / "memory.stat").read_text().splitlines())
+    return int((path / "memory.current").read_text()) - int(facts.get("inactive_file", 0))
 
 
 def _parameters(xllamacpp: Any, path: Path, window_tokens: int, window_bytes: int, folder: str) -> Any:

@@ -71,19 +71,19 @@ class LocalProvider:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
-        asked = LlamaGeneration(begun=lambda: tell(BEGUN), piece=lambda piece: tell(piece.encode()))
+        llama_generation = LlamaGeneration(begun=lambda: tell(BEGUN), piece=lambda piece: tell(piece.encode()))
         reader = DIALECT.reader(prompt, self._target)
-        patience = _ReadTimeout(self._settings, loop.time())
+        timeout = _ReadTimeout(self._settings, loop.time())
         calls, begun = 0, False
         try:
-            answered = self._llama.ask(question, asked)
+            answered = self._llama.ask(question, llama_generation)
             answered.add_done_callback(lambda _: tell(None))
-            while (piece := await self._next(pieces, patience)) is not None:
+            while (piece := await self._next(pieces, timeout)) is not None:
                 if piece == BEGUN:
                     begun = True
-                    patience.begins(loop.time())
+                    timeout.begins(loop.time())
                     continue
-                patience.goes_on(loop.time())
+                timeout.goes_on(loop.time())
                 for event in reader.feed("", piece):
                     yield event
             answered.result()
@@ -100,7 +100,7 @@ class LocalProvider:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise failure(self._target, FailureKind.MALFORMED, why="it sent incomplete JSON") from error
         finally:
-            asked.take_back()
+            llama_generation.take_back()
 
     def _question(self, prompt: Prompt) -> LlamaRequest:
         try:
@@ -111,12 +111,12 @@ class LocalProvider:
         body["return_progress"] = True
         return LlamaRequest(path_of(self._settings), self.capabilities.window_tokens, msgspec.json.encode(body))
 
-    async def _next(self, pieces: "asyncio.Queue[bytes | None]", patience: "_ReadTimeout") -> bytes | None:
+    async def _next(self, pieces: "asyncio.Queue[bytes | None]", limit: "_ReadTimeout") -> bytes | None:
         try:
-            async with asyncio.timeout_at(patience.until):
+            async with asyncio.timeout_at(limit.until):
                 return await pieces.get()
         except TimeoutError:
-            raise failure(self._target, FailureKind.TIMEOUT, why=patience.why) from None
+            raise failure(self._target, FailureKind.TIMEOUT, why=limit.why) from None
 
 
 class _ReadTimeout:
@@ -148,11 +148,11 @@ def path_of(settings: ModelProvider) -> Path:
     return Path(os.path.expanduser(settings.path or ""))
 
 
-def model_name(settings: ModelProvider, asked: str | None = None) -> str:
+def model_name(settings: ModelProvider, request: str | None = None) -> str:
     """Return the model's name: the owner's, or that of its file. It has no other name."""
     name = settings.model or path_of(settings).stem
-    if asked is not None and asked != name:
-        raise ModelNotFound(f"There is no model {asked[:60]!r} in the file {settings.path}. Its model is {name}.")
+    if request is not None and request != name:
+        raise ModelNotFound(f"There is no model {request[:60]!r} in the file {settings.path}. Its model is {name}.")
     return name
 
 
@@ -165,13 +165,13 @@ def model_card(settings: ModelProvider) -> ModelCard:
         head = read_header(path_of(settings))
     except GgufInvalid:
         head = GgufHeader(size=0)
-    said = settings.models.get(model_name(settings), ModelCard())
-    window = said.window_tokens or min(head.trained_tokens or DEFAULT_WINDOW_TOKENS, DEFAULT_WINDOW_TOKENS)
+    card = settings.models.get(model_name(settings), ModelCard())
+    window = card.window_tokens or min(head.trained_tokens or DEFAULT_WINDOW_TOKENS, DEFAULT_WINDOW_TOKENS)
     return ModelCard(
         window_tokens=window,
-        max_output_tokens=min(said.max_output_tokens or window // ANSWER_SHARE, window),
+        max_output_tokens=min(card.max_output_tokens or window // ANSWER_SHARE, window),
         # Models trained to call tools have that in the template; for others calls are emulated.
-        tools=said.tools or ("native" if _TOOLS.search(head.chat_template) else "schema"),
+        tools=card.tools or ("native" if _TOOLS.search(head.chat_template) else "schema"),
         vision=False,
-        reasoning=bool(said.reasoning),
+        reasoning=bool(card.reasoning),
     )

@@ -164,13 +164,13 @@ class ResponseStream:
         """Return the next bytes of the body, empty at its end; `until` is a deadline in event loop time."""
         return await self._read(until=until)
 
-    async def body(self, *, seconds: float, most: int = MAX_BODY_BYTES, first: bytes = b"") -> bytes:
+    async def body(self, *, seconds: float, maximum: int = MAX_BODY_BYTES, first: bytes = b"") -> bytes:
         """Return the rest of the body after its first bytes; everything beyond the limit is dropped."""
         until = asyncio.get_running_loop().time() + seconds
         pieces = bytearray(first)
-        while len(pieces) < most and (piece := await self._read(until=until)):
+        while len(pieces) < maximum and (piece := await self._read(until=until)):
             pieces += piece
-        return bytes(pieces[:most])
+        return bytes(pieces[:maximum])
 
     async def finish(self) -> None:
         """Wait a moment for the end of the body, after all that matters has been read."""
@@ -215,16 +215,16 @@ def _through(url: str, headers: Mapping[str, str]) -> dict[str, Any]:
     parts = urlsplit(url)
     if not parts.hostname or not (proxies := getproxies()) or proxy_bypass(parts.hostname):
         return {"headers": headers}
-    found = urlsplit(proxies.get(parts.scheme) or proxies.get("all") or "")
-    if found.scheme not in ("http", "https"):
+    matching_parts = urlsplit(proxies.get(parts.scheme) or proxies.get("all") or "")
+    if matching_parts.scheme not in ("http", "https"):
         return {"headers": headers}
-    user, _, host = found.netloc.rpartition("@")
-    known = {"Proxy-Authorization": f"Basic {b64encode(unquote_to_bytes(user)).decode()}"} if user else {}
-    proxy = f"{found.scheme}://{host}"
+    user, _, host = matching_parts.netloc.rpartition("@")
+    cached = {"Proxy-Authorization": f"Basic {b64encode(unquote_to_bytes(user)).decode()}"} if user else {}
+    proxy = f"{matching_parts.scheme}://{host}"
     # With a tunnel only the proxy itself may see the credentials; otherwise they are sent with the request.
     if parts.scheme == "https":
-        return {"headers": headers, "proxy": proxy, "proxy_headers": known}
-    return {"headers": {**headers, **known}, "proxy": proxy}
+        return {"headers": headers, "proxy": proxy, "proxy_headers": cached}
+    return {"headers": {**headers, **cached}, "proxy": proxy}
 
 
 def _why(error: Exception) -> str:

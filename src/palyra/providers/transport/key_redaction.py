@@ -37,12 +37,12 @@ class KeyRedactor:
         if len(secret) >= MIN_KEY_CHARS:
             self._keys.append(secret)
 
-    def out_of_bytes(self, whole: bytes) -> bytes:
+    def out_of_bytes(self, data: bytes) -> bytes:
         """Return a complete answer without the secrets."""
         for key in self._keys:
-            if key.encode() in whole:
-                whole = whole.replace(key.encode(), HIDDEN.encode())
-        return whole
+            if key.encode() in data:
+                data = data.replace(key.encode(), HIDDEN.encode())
+        return data
 
     def out_of_event(self, event: ModelEvent) -> Iterator[ModelEvent]:
         """Yield what may be shown of an answer after this event: it goes onto the tape, and to the client."""
@@ -58,12 +58,12 @@ class KeyRedactor:
                 if text := self._redacted(text):
                     yield TextDelta(text)
             case ReasoningDelta(text=text, dialect=dialect, data=data):
-                shown = self._redacted(text)
+                displayed = self._redacted(text)
                 if dialect:
                     # It ends a reasoning block: nothing of it is still to come.
-                    yield ReasoningDelta(shown + self._rest(), dialect, self._out_of_data(data))
-                elif shown:
-                    yield ReasoningDelta(shown)
+                    yield ReasoningDelta(displayed + self._rest(), dialect, self._out_of_data(data))
+                elif displayed:
+                    yield ReasoningDelta(displayed)
             case CallProposed():
                 tool, malformed = self._out_of_text(event.tool), self._out_of_text(event.malformed)
                 arguments = self._out_of_data(event.arguments)
@@ -81,8 +81,8 @@ class KeyRedactor:
     def _rest(self) -> str:
         """Return what was held back, at the end of the text. A few letters may be any word; half a key is removed."""
         rest, self._held = self._held, ""
-        known = (key for key in self._keys if key.startswith(rest))
-        return HIDDEN if any(len(rest) >= min(MIN_KEY_CHARS, len(key) / 2) for key in known) else rest
+        names = (key for key in self._keys if key.startswith(rest))
+        return HIDDEN if any(len(rest) >= min(MIN_KEY_CHARS, len(key) / 2) for key in names) else rest
 
     def _out_of_text(self, text: str) -> str:
         for key in self._keys:
@@ -120,11 +120,11 @@ def _piece(text: str, *, thought: bool) -> TextDelta | ReasoningDelta:
 
 def _begins(key: str, text: str) -> int:
     """Return the index where a key may begin that the end of the text cuts off; the text's length if nowhere."""
-    place = text.find(key[0], max(0, len(text) - len(key) + 1))
-    while place >= 0:
-        if key.startswith(text[place:]):
-            return place
-        place = text.find(key[0], place + 1)
+    index = text.find(key[0], max(0, len(text) - len(key) + 1))
+    while index >= 0:
+        if key.startswith(text[index:]):
+            return index
+        index = text.find(key[0], index + 1)
     return len(text)
 
 

@@ -96,14 +96,14 @@ class RemoteProvider:
                         if type(event) is TurnDone:
                             # At its end the connection can be reused.
                             await answer.finish()
-                        for shown in hidden.out_of_event(event):
-                            yield shown
+                        for model_event in hidden.out_of_event(event):
+                            yield model_event
                         if type(event) is TurnDone:
                             return
                     piece = await self._piece(answer, ends_at)
                 for event in turn.end():
-                    for shown in hidden.out_of_event(event):
-                        yield shown
+                    for model_event in hidden.out_of_event(event):
+                        yield model_event
                     if type(event) is TurnDone:
                         return
                 raise failure(self._target, FailureKind.NETWORK, why="the stream ended early", instead=BROKE_OFF)
@@ -119,7 +119,7 @@ class RemoteProvider:
         hidden = KeyRedactor()
         try:
             async with await self._send(None, hidden) as answer:
-                body = await answer.body(seconds=self._settings.first_byte_timeout_seconds, most=MAX_LIST_BYTES)
+                body = await answer.body(seconds=self._settings.first_byte_timeout_seconds, maximum=MAX_LIST_BYTES)
             return self._speaks.listed(hidden.out_of_bytes(body))
         except RequestFailed as failed:
             raise self._line_failed(failed) from failed
@@ -133,7 +133,7 @@ class RemoteProvider:
         hidden = KeyRedactor()
         try:
             async with await self._send(request, hidden) as answer:
-                body = await answer.body(seconds=self._settings.total_timeout_seconds, most=MAX_PASSED_ON_BYTES)
+                body = await answer.body(seconds=self._settings.total_timeout_seconds, maximum=MAX_PASSED_ON_BYTES)
             return hidden.out_of_bytes(body)
         except RequestFailed as failed:
             raise self._line_failed(failed) from failed
@@ -235,16 +235,16 @@ class RemoteProvider:
             instead = MOVED.replace("{host}", _host(answer.headers.get("location", "")))
             return failure(self._target, FailureKind.MALFORMED, instead=instead, refused=True)
         body = await answer.body(seconds=BODY_SECONDS)
-        said = self._speaks.refused(answer.status, answer.headers, body, self._target)
-        detail = self._key_refused(reference) if said.kind is FailureKind.AUTH else said.detail
-        wait = said.retry_after or retry_after(answer.headers)
+        provider_failed = self._speaks.refused(answer.status, answer.headers, body, self._target)
+        detail = self._key_refused(reference) if provider_failed.kind is FailureKind.AUTH else provider_failed.detail
+        wait = provider_failed.retry_after or retry_after(answer.headers)
         return ProviderFailed(
             detail,
-            kind=said.kind,
+            kind=provider_failed.kind,
             retry_after=wait,
             refused=answer.status >= 400,
             status=answer.status,
-            cause=said.cause,
+            cause=provider_failed.cause,
         )
 
     def _key_refused(self, reference: str) -> str:
@@ -271,9 +271,9 @@ class RemoteProvider:
             first += more
         if begins(first):
             return first
-        body = await answer.body(seconds=BODY_SECONDS, first=first, most=MAX_LIST_BYTES)
-        if whole := as_events(self._settings.dialect, body):
-            return whole
+        body = await answer.body(seconds=BODY_SECONDS, first=first, maximum=MAX_LIST_BYTES)
+        if data := as_events(self._settings.dialect, body):
+            return data
         raise self._speaks.refused(answer.status, answer.headers, body, self._target)
 
     async def _piece(self, answer: ResponseStream, ends_at: float) -> bytes:
@@ -301,10 +301,10 @@ class RemoteProvider:
 
 def full_model_card(settings: ModelProvider, speaks: Dialect, model: str) -> ModelCard:
     """Return what the owner says about a model, and otherwise what is known or estimated."""
-    said, known = settings.models.get(model, ModelCard()), speaks.model_card(model)
+    card, cached_card = settings.models.get(model, ModelCard()), speaks.model_card(model)
     return ModelCard(
         **{
-            field: getattr(known if getattr(said, field) is None else said, field)
+            field: getattr(cached_card if getattr(card, field) is None else card, field)
             for field in ModelCard.__struct_fields__
         }
     )
@@ -364,13 +364,13 @@ class _AnswerInProgress:
             case _:
                 return event
 
-    def _unique(self, given: str) -> str:
-        wanted = given or call_id(self._prompt, len(self._ids))
+    def _unique(self, value: str) -> str:
+        requested = value or call_id(self._prompt, len(self._ids))
         number = 2
-        while wanted in self._ids:
-            wanted, number = f"{given or 'call'}_{number}", number + 1
-        self._ids.add(wanted)
-        return wanted
+        while requested in self._ids:
+            requested, number = f"{value or 'call'}_{number}", number + 1
+        self._ids.add(requested)
+        return requested
 
     def _counted(self, usage: Usage) -> Usage:
         """Return the usage if it is plausible, otherwise our estimate."""

@@ -53,30 +53,30 @@ class SseParser:
             if end < 0:
                 rest += piece
                 return self._wait()
-            whole = piece[:end]
+            data = piece[:end]
             rest += piece[end + 2 :]
         else:
             rest += piece
             end = rest.rfind(b"\n\n", self._searched)
             if end < 0:
                 return self._wait()
-            whole = bytes(rest[:end])
+            data = bytes(rest[:end])
             del rest[: end + 2]
         self._searched = max(0, len(rest) - 1)
         if len(rest) > MAX_EVENT_BYTES:
             raise EventTooLarge
-        return self._repaired(whole) if b"\\u" in whole else _events(whole)
+        return self._repaired(data) if b"\\u" in data else _events(data)
 
     def end(self) -> list[Event]:
         """Return what is left when the stream has ended: an event without the empty line that should follow it."""
-        whole = bytes(self._rest)
+        data = bytes(self._rest)
         self._rest.clear()
-        return self._repaired(whole)
+        return self._repaired(data)
 
-    def _repaired(self, whole: bytes) -> list[Event]:
-        events = _events(whole)
+    def _repaired(self, full_data: bytes) -> list[Event]:
+        events = _events(full_data)
         # An escaped surrogate begins like this.
-        if b"\\ud" in whole or b"\\uD" in whole:
+        if b"\\ud" in full_data or b"\\uD" in full_data:
             return [(name, self._halves.repair(data)) for name, data in events]
         return events
 
@@ -96,15 +96,15 @@ class SseParser:
         return piece.removeprefix(_BOM)
 
 
-def _events(whole: bytes) -> list[Event]:
-    found: list[Event] = []
-    for block in whole.split(b"\n\n"):
+def _events(data: bytes) -> list[Event]:
+    events: list[Event] = []
+    for block in data.split(b"\n\n"):
         # An event without data does not count: some servers send them as keep-alives.
         if block[:6] == b"data: " and len(block) > 6 and b"\n" not in block:
-            found.append(("", block[6:]))
+            events.append(("", block[6:]))
         elif event := _event(block):
-            found.append(event)
-    return found
+            events.append(event)
+    return events
 
 
 def _event(block: bytes) -> Event | None:

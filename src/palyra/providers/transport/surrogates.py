@@ -27,14 +27,14 @@ class SurrogateRepair:
         """Return an event's data with complete characters only."""
         pieces: list[bytes] = []
         upto, opened = 0, -1
-        for found in _TOKEN.finditer(data):
-            start, end = found.span()
-            if found[0] == b'"':
+        for match in _TOKEN.finditer(data):
+            start, end = match.span()
+            if match[0] == b'"':
                 opened = end
-            elif found.lastgroup in ("high", "low"):
+            elif match.lastgroup in ("high", "low"):
                 pieces += (
                     data[upto:start],
-                    self._half(found[0], first=start == opened, last=data[end : end + 1] == b'"'),
+                    self._half(match[0], first=start == opened, last=data[end : end + 1] == b'"'),
                 )
                 upto = end
         return b"".join((*pieces, data[upto:]))
@@ -43,8 +43,8 @@ class SurrogateRepair:
         """Return the replacement for a half."""
         is_low = half[3:4].lower() >= b"c"
         if is_low:
-            kept, self._kept = self._kept, b""
-            return kept + half if kept and first else _UNREADABLE
+            data, self._kept = self._kept, b""
+            return data + half if data and first else _UNREADABLE
         if last:
             self._kept = half
             return b""

@@ -14,7 +14,7 @@ _encode = msgspec.json.Encoder().encode
 def as_events(dialect: DialectName, body: bytes) -> bytes:
     """Return the events for a complete answer; empty if it is not an answer."""
     try:
-        found = msgspec.json.decode(body)
+        result = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return b""
     events = {
@@ -23,41 +23,41 @@ def as_events(dialect: DialectName, body: bytes) -> bytes:
         DialectName.ANTHROPIC: _message,
         DialectName.GEMINI: _contents,
     }
-    told = events[dialect](found) if dialect in events else ()
-    return b"".join(b"data: %s\n\n" % _encode(event) for event in told)
+    lines = events[dialect](result) if dialect in events else ()
+    return b"".join(b"data: %s\n\n" % _encode(event) for event in lines)
 
 
-def _chat(found: Any) -> Iterator[JsonObject]:
-    match found:
+def _chat(result: Any) -> Iterator[JsonObject]:
+    match result:
         case {"choices": [{"message": {}} as choice, *_]}:
-            yield {**found, "choices": [{**choice, "finish_reason": choice.get("finish_reason") or "stop"}]}
+            yield {**result, "choices": [{**choice, "finish_reason": choice.get("finish_reason") or "stop"}]}
         case _:
             return
 
 
-def _response(found: Any) -> Iterator[JsonObject]:
-    if isinstance(found, dict) and found.get("object") == "response":
+def _response(result: Any) -> Iterator[JsonObject]:
+    if isinstance(result, dict) and result.get("object") == "response":
         # One that is in progress, or was aborted, is not an answer, whatever it contains by now.
-        kind = found.get("status") or "completed"
+        kind = result.get("status") or "completed"
         kind = kind if kind in ("completed", "incomplete") else "failed"
-        yield {"type": f"response.{kind}", "response": found}
+        yield {"type": f"response.{kind}", "response": result}
 
 
-def _message(found: Any) -> Iterator[JsonObject]:
-    match found:
+def _message(result: Any) -> Iterator[JsonObject]:
+    match result:
         case {"type": "message", "content": [*blocks]}:
-            yield {"type": "message_start", "message": {"usage": found.get("usage")}}
+            yield {"type": "message_start", "message": {"usage": result.get("usage")}}
             for index, block in enumerate(blocks):
                 yield {"type": "content_block_start", "index": index, "content_block": block}
                 yield {"type": "content_block_stop", "index": index}
-            yield {"type": "message_delta", "delta": {"stop_reason": found.get("stop_reason") or "end_turn"}}
+            yield {"type": "message_delta", "delta": {"stop_reason": result.get("stop_reason") or "end_turn"}}
             yield {"type": "message_stop"}
         case _:
             return
 
 
-def _contents(found: Any) -> Iterator[JsonObject]:
+def _contents(result: Any) -> Iterator[JsonObject]:
     """Yield Gemini's pieces: it sends a list of them if no event stream was requested."""
-    pieces = found if isinstance(found, list) else [found]
+    pieces = result if isinstance(result, list) else [result]
     if all(isinstance(piece, dict) and "candidates" in piece for piece in pieces):
         yield from pieces

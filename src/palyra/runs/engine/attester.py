@@ -21,7 +21,7 @@ class ExecutionAttester:
         self._signer = signer
 
     def attest(
-        self, state: RunState, event: Ended, *, ran: Sequence[ProgramRun] = (), whole: FullResult | None = None
+        self, state: RunState, event: Ended, *, ran: Sequence[ProgramRun] = (), full_result: FullResult | None = None
     ) -> Ended:
         """Return the event with its signed statement.
 
@@ -51,7 +51,7 @@ class ExecutionAttester:
                 outcome=event.outcome,
                 programs=tuple(ran),
                 result=digest_of_text(event.text),
-                full_result=whole,
+                full_result=full_result,
             )
         )
         signed = Attestation(

@@ -83,7 +83,7 @@ class JournalCallStorage:
     async def checkpoint(self, changes: Sequence[FileChange]) -> None:
         """Store the contents of files before they are changed, and the origin of their new contents, in one commit."""
         packed = await asyncio.to_thread(_packed, changes)
-        kept = [
+        stored = [
             (
                 FileCheckpoint(
                     checkpoint_id=self._ids.new(),
@@ -107,7 +107,7 @@ class JournalCallStorage:
         def unit(conn: Connection) -> None:
             # The change follows this commit. A worker that was frozen and lost its lease must not make it.
             self._fence(conn)
-            for change, (checkpoint, before) in zip(changes, kept, strict=True):
+            for change, (checkpoint, before) in zip(changes, stored, strict=True):
                 file_checkpoints.add(conn, checkpoint, before)
                 self._remember(conn, change, checkpoint)
 
@@ -118,19 +118,19 @@ class JournalCallStorage:
         principal, path, after = self._state.principal, checkpoint.path, change.after
         if after is None or checkpoint.after_digest is None:
             return
-        known = file_origins.of_path(conn, principal, path)
+        cached_file_origins = file_origins.of_path(conn, principal, path)
         around = file_origins.folders_around(conn, principal, path)
         before = checkpoint.before_digest
-        there = file_origins.labels_of(known, before, around) or (labels.OWNER,)
+        target = file_origins.labels_of(cached_file_origins, before, around) or (labels.OWNER,)
         origin = self._origin or (labels.UNKNOWN,)
         if before is not None and not _is_fully_written(after, self._call):
-            origin = labels.join(origin, there)
-        if not known and not around and origin == (labels.OWNER,):
+            origin = labels.join(origin, target)
+        if not cached_file_origins and not around and origin == (labels.OWNER,):
             return
-        if before is not None and all(one.digest != before for one in known):
+        if before is not None and all(one.digest != before for one in cached_file_origins):
             # The old content may be restored later; it then has its old labels again.
-            since = known[-1].since if known else ""
-            file_origins.remember(conn, principal, FileOrigin(path, before, there, since))
+            since = cached_file_origins[-1].since if cached_file_origins else ""
+            file_origins.remember(conn, principal, FileOrigin(path, before, target, since))
         made = FileOrigin(path, checkpoint.after_digest, origin, checkpoint.checkpoint_id)
         file_origins.remember(conn, principal, made)
 
@@ -138,8 +138,8 @@ class JournalCallStorage:
         """Return the file checkpoints of earlier attempts of this call, the latest for each file."""
 
         def query(conn: Connection) -> tuple[EarlierAttempt, ...]:
-            found = file_checkpoints.of_call(conn, self._state.run_id, self._call.call_id)
-            latest = {checkpoint.path: checkpoint for checkpoint in found}
+            matching_file_checkpoints = file_checkpoints.of_call(conn, self._state.run_id, self._call.call_id)
+            latest = {checkpoint.path: checkpoint for checkpoint in matching_file_checkpoints}
             return tuple(
                 EarlierAttempt(
                     path=one.path,
@@ -170,5 +170,5 @@ def _labels_of_result(conn: Connection, run_id: RunId, call_id: CallId) -> tuple
 
 
 def _packed(changes: Sequence[FileChange]) -> list[PackedContent | None]:
-    found = (change.existing.content for change in changes)
-    return [blobs.pack(content.data) if content is not None else None for content in found]
+    file_contents = (change.existing.content for change in changes)
+    return [blobs.pack(content.data) if content is not None else None for content in file_contents]

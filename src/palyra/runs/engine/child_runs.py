@@ -74,10 +74,10 @@ def start(conn: Connection, parent_run_id: RunId, call_id: CallId, *, ids: IdSou
         at=at,
         parent_session_id=parent.session_id,
     )
-    book = SessionWriter.create(conn, session, parent=above, ids=ids)
-    if book is None:
+    writer = SessionWriter.create(conn, session, parent=above, ids=ids)
+    if writer is None:
         return
-    book.accept(
+    writer.accept(
         event.child_run_id,
         RunAccepted(
             at=at,
@@ -93,7 +93,7 @@ def start(conn: Connection, parent_run_id: RunId, call_id: CallId, *, ids: IdSou
             source_channels=parent.channels,
         ),
     )
-    book.close()
+    writer.close()
 
 
 def report(conn: Connection, child_run_id: RunId, *, attester: ExecutionAttester, clock: Clock, ids: IdSource) -> None:
@@ -105,7 +105,7 @@ def report(conn: Connection, child_run_id: RunId, *, attester: ExecutionAttester
     reason = runs.reason_of(conn, child_run_id)
     parent, at = child.parent, clock.now()
 
-    def decide(state: RunState, carried: bool) -> Iterator[RunEvent]:
+    def decide(state: RunState, execution: bool) -> Iterator[RunEvent]:
         if state.status in TERMINAL:
             return
         waiting = [c for c in state.calls if c.call.call_id == parent.call_id and c.stage is CallStage.WAITING]

@@ -198,9 +198,9 @@ class RunExecution:
 
     async def catch_up(self) -> RunState:
         """Read what others wrote since, and return the new state."""
-        known = self.state
-        entries = await self._engine.read(lambda conn: tape.of_run(conn, known.run_id, after_run_seq=known.run_seq))
-        self.state = fold(known, entries)
+        state = self.state
+        entries = await self._engine.read(lambda conn: tape.of_run(conn, state.run_id, after_run_seq=state.run_seq))
+        self.state = fold(state, entries)
         return self.state
 
     def fence(self, conn: Connection) -> None:
@@ -210,25 +210,25 @@ class RunExecution:
     async def __call__(self, events: Sequence[RunEvent], /, *, also: Guard | None = None) -> RunState:
         """Record events, with the time spent since the last ones."""
         async with self._turn_to_write:
-            known = self.state
+            state = self.state
             # All time minus what is recorded: if a write was interrupted, only the tape knows whether it was made.
             spent_ms = int((self._clock.monotonic() - self._since) * 1000)
-            active_ms = spent_ms - (known.active_ms - self._active_ms)
+            active_ms = spent_ms - (state.active_ms - self._active_ms)
             stamped = [*events[:-1], msgspec.structs.replace(events[-1], active_ms=active_ms)]
             written = len(stamped)
 
             def watched(conn: Connection) -> Sequence[RunEvent]:
                 nonlocal written
                 assert also is not None
-                found = also(conn)
-                written = len(stamped) + len(found)
-                return found
+                run_events = also(conn)
+                written = len(stamped) + len(run_events)
+                return run_events
 
             try:
                 self.state = await self._engine.write(
                     lambda conn: write_run(
                         conn,
-                        known,
+                        state,
                         stamped,
                         lease=self._lease,
                         ids=self._ids,
@@ -237,7 +237,7 @@ class RunExecution:
                 )
             except RunEventInvalid:
                 # An earlier write of the same step may have folded in an event that makes this one not fit.
-                if self._decided_on.run_seq + self._written < known.run_seq:
+                if self._decided_on.run_seq + self._written < state.run_seq:
                     raise RunChanged from None
                 raise
             self._written += written

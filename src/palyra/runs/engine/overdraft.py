@@ -39,14 +39,14 @@ class OverdraftPolicy:
         if not await self._channels.wait_for(state.principal, state.session_id, state.root_session_id):
             return RunFailed(at=self._clock.now(), code=BUDGET_DENIED, reason=f"{askable.detail} {NO_APPROVER}")
         at = self._clock.now()
-        told = "\n".join(escape_line(describe_overrun(one)) for one in askable.overdrawn)
+        text = "\n".join(escape_line(describe_overrun(one)) for one in askable.overdrawn)
         names = ", ".join(dict.fromkeys(escape_line(one.budget) for one in askable.overdrawn))
         return ApprovalRequested(
             at=at,
             call_id=CallId(""),
             approval_id=self._ids.new(),
             expires_at=at + self._expires(),
-            effect=Effect(risk=Risk.MEDIUM, summary=f"exceed the budget {names}", detail=told),
+            effect=Effect(risk=Risk.MEDIUM, summary=f"exceed the budget {names}", detail=text),
             reason="the next model turn may need more than is left",
             budgets=askable.overdrawn,
         )

@@ -158,20 +158,20 @@ def origins(entries: Iterable[Entry], calls: Iterable[CallId]) -> dict[CallId, t
     owner's messages: then the owner said it. A part of a longer word or path does not count, and neither do values that
     are all only a letter or two long: those occur by chance.
     """
-    wanted, said, found = set(calls), list[str](), dict[CallId, tuple[str, ...]]()
+    call_ids, texts, matches = set(calls), list[str](), dict[CallId, tuple[str, ...]]()
     for entry in entries:
         match entry.event:
             case RunAccepted(text=text, labels=of) | InputSteered(text=text, labels=of) if of == (labels.OWNER,):
-                said.append(text)
-            case ToolProposed(call_id=call_id, arguments=arguments, labels=of) if call_id in wanted:
+                texts.append(text)
+            case ToolProposed(call_id=call_id, arguments=arguments, labels=of) if call_id in call_ids:
                 values = [value for part in arguments.values() for value in _texts(part)]
                 spoken = _is_informative(values) and all(
-                    any(_occurs_in(text, value) for text in said) for value in values
+                    any(_occurs_in(text, value) for text in texts) for value in values
                 )
-                found[call_id] = (labels.OWNER,) if spoken else of
+                matches[call_id] = (labels.OWNER,) if spoken else of
             case _:
                 pass
-    return found
+    return matches
 
 
 def _is_informative(values: Iterable[str]) -> bool:
@@ -181,12 +181,12 @@ def _is_informative(values: Iterable[str]) -> bool:
 
 def _occurs_in(text: str, value: str) -> bool:
     """Tell whether a value occurs in a text by itself, with nothing before or after it that belongs to it."""
-    place = text.find(value) if value else 0
-    while place >= 0:
-        before, after = text[:place][-1:], text[place + len(value) :][:2]
+    index = text.find(value) if value else 0
+    while index >= 0:
+        before, after = text[:index][-1:], text[index + len(value) :][:2]
         if not value or not (_CLINGS.match(before) or _GOES_ON.match(after)):
             return True
-        place = text.find(value, place + 1)
+        index = text.find(value, index + 1)
     return False
 
 

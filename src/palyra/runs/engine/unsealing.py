@@ -44,11 +44,11 @@ class CallUnsealer:
         ids = markers_in(call.arguments)
         if not ids or tool.markers is MarkerHandling.TEXT:
             return call
-        known = await self.seals.open(self.state.principal, ids)
+        opened_secrets = await self.seals.open(self.state.principal, ids)
         origin = call_origin(call.tool, call.arguments)
-        self._own = {name: one.value for name, one in known.items() if origin in one.origins}
-        if tool.markers is MarkerHandling.REFUSED and (foreign := sorted(known.keys() - self._own.keys())):
-            raise _elsewhere(foreign[0], known[foreign[0]], f"{call.tool} is not where it came from")
+        self._own = {name: one.value for name, one in opened_secrets.items() if origin in one.origins}
+        if tool.markers is MarkerHandling.REFUSED and (foreign := sorted(opened_secrets.keys() - self._own.keys())):
+            raise _elsewhere(foreign[0], opened_secrets[foreign[0]], f"{call.tool} is not where it came from")
         arguments = map_arguments(call.arguments, lambda text: resolve_markers(text, self._own.get))
         return msgspec.structs.replace(call, arguments=arguments)
 
@@ -68,23 +68,23 @@ class CallUnsealer:
     async def _view(self, text: str, path: str) -> tuple[str, dict[str, str]]:
         return await self.sealing.seal_text(text, (f"file:{path}",))
 
-    async def restore(self, text: str, *, path: str, there: str | None) -> str:
+    async def restore(self, text: str, *, path: str, target: str | None) -> str:
         ids = markers_in(text)
         if not ids:
             return text
-        values = (await self._view(there, path))[1] if there is not None else {}
-        known = await self.seals.open(self.state.principal, ids - values.keys())
+        values = (await self._view(target, path))[1] if target is not None else {}
+        opened_secrets = await self.seals.open(self.state.principal, ids - values.keys())
         origin = f"file:{path}"
-        for name, one in known.items():
+        for name, one in opened_secrets.items():
             if origin not in one.origins:
                 raise _elsewhere(name, one, f"{path} is not where it came from")
             values[name] = one.value
         self._restored |= {name: values[name] for name in ids & values.keys()}
         return resolve_markers(text, values.get)
 
-    async def reseal(self, text: str, there: Mapping[str, str] = NO_FILES) -> str:
+    async def reseal(self, text: str, target: Mapping[str, str] = NO_FILES) -> str:
         values = self._own | self._restored
-        for path, content in there.items():
+        for path, content in target.items():
             values |= (await self._view(content, path))[1]
         # The longest first: one may be part of another.
         for name, value in sorted(values.items(), key=lambda one: len(one[1]), reverse=True):
@@ -96,9 +96,9 @@ class CallUnsealer:
 
 
 def _elsewhere(name: str, one: OpenedSecret, why: str) -> SecretMarkerNotAllowed:
-    came = ", ".join(sorted(_origin_text(origin) for origin in one.origins)) or "a deleted session"
+    outcome = ", ".join(sorted(_origin_text(origin) for origin in one.origins)) or "a deleted session"
     return SecretMarkerNotAllowed(
-        f"{marker(name)} is a secret from {came}, and {why}; a sealed secret may only be written back "
+        f"{marker(name)} is a secret from {outcome}, and {why}; a sealed secret may only be written back "
         "to its source. Nothing was done. Leave it out, and ask the person to add it by hand, or to "
         "store it with `palyra secrets set NAME --host HOST`, so that http.fetch sends it to that host "
         "without showing it."

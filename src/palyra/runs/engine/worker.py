@@ -121,8 +121,8 @@ class RunWorker:
                     await self._work()
                 finally:
                     self._group = None
-                    for carried in self._carried.values():
-                        carried.interruption.stop()
+                    for active_execution in self._carried.values():
+                        active_execution.interruption.stop()
         finally:
             await self._let_go()
 
@@ -153,8 +153,8 @@ class RunWorker:
         # While others wait, a new run waits with them: a claim decides whose turn it is.
         if self._free > 0 and not self._more_may_wait:
             return True
-        carried = sum(carried.principal == principal for carried in self._carried.values())
-        return carried + self._kept_for[principal] < self._own_slots
+        execution = sum(execution.principal == principal for execution in self._carried.values())
+        return execution + self._kept_for[principal] < self._own_slots
 
     async def _work(self) -> None:
         while True:
@@ -181,15 +181,17 @@ class RunWorker:
             return
         now_ms = to_ms(self._clock.now())
         overdue = bool(self._carried) and abs(now_ms - self._renewed_ms) >= leases.LENGTH_MS
-        carried = {carried.lease for carried in self._carried.values()}
+        active_leases = {active_leases.lease for active_leases in self._carried.values()}
         try:
-            taken = await self._engine.write(lambda conn: self._claim(conn, carried, now_ms=now_ms, overdue=overdue))
+            claimed = await self._engine.write(
+                lambda conn: self._claim(conn, active_leases, now_ms=now_ms, overdue=overdue)
+            )
         except Unavailable as error:
             self._storage.note(error)
             return
         finally:
             self._claimed = 0
-        for lease, state in taken:
+        for lease, state in claimed:
             self._begin(lease, state)
 
     def _begin(self, lease: Lease, state: RunState | None) -> None:
@@ -197,11 +199,13 @@ class RunWorker:
         before = self._carried.get(run_id)
         # Without a task group the worker is stopping, and releases everything.
         if self._group is not None and (before is None or before.lease != lease):
-            carried = self._carried[run_id] = _ActiveExecution(lease, state.principal if state is not None else None)
-            self._group.create_task(self._execute(run_id, carried, state))
+            active_execution = self._carried[run_id] = _ActiveExecution(
+                lease, state.principal if state is not None else None
+            )
+            self._group.create_task(self._execute(run_id, active_execution, state))
 
     def _claim(
-        self, conn: Connection, carried: set[Lease], *, now_ms: int, overdue: bool
+        self, conn: Connection, active_leases: set[Lease], *, now_ms: int, overdue: bool
     ) -> list[tuple[Lease, RunState]]:
         if overdue:
             # The machine slept, or nothing could be written for long. What no other worker claimed is still ours;
@@ -209,37 +213,39 @@ class RunWorker:
             leases.renew(conn, leases.RUNS, owner=self._owner, now_ms=now_ms)
         # A run that is leased to us but not executed came with a notification that was lost.
         held = leases.held(conn, leases.RUNS, owner=self._owner, now_ms=now_ms)
-        lost = [lease for lease in held if lease not in carried]
+        lost = [lease for lease in held if lease not in active_leases]
         # Counted here and not before: a message that is being accepted may have taken a slot since.
         self._claimed = 0
         free = self._free
-        taken = leases.claim(conn, leases.RUNS, owner=self._owner, now_ms=now_ms, limit=free, own=self._own_slots)
-        self._more_may_wait = len(taken) >= free
-        self._claimed = len(taken)
-        found = ((lease, _replayed(conn, lease)) for lease in (*lost, *taken))
-        return [(lease, state) for lease, state in found if state is not None]
+        claimed_leases = leases.claim(
+            conn, leases.RUNS, owner=self._owner, now_ms=now_ms, limit=free, own=self._own_slots
+        )
+        self._more_may_wait = len(claimed_leases) >= free
+        self._claimed = len(claimed_leases)
+        result = ((lease, _replayed(conn, lease)) for lease in (*lost, *claimed_leases))
+        return [(lease, state) for lease, state in result if state is not None]
 
-    async def _execute(self, run_id: RunId, carried: _ActiveExecution, state: RunState | None) -> None:
+    async def _execute(self, run_id: RunId, active_execution: _ActiveExecution, state: RunState | None) -> None:
         wait = FIRST_WAIT_SECONDS
         try:
-            while not await self._try_execute(run_id, carried, state):
+            while not await self._try_execute(run_id, active_execution, state):
                 state = None
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, MAX_STARVED_WAIT_SECONDS if run_id in self._starved else MAX_WAIT_SECONDS)
         finally:
             self._note_fed(run_id)
             # A run that waited may have been claimed again before this ended.
-            if self._carried.get(run_id) is carried:
+            if self._carried.get(run_id) is active_execution:
                 del self._carried[run_id]
             if self._more_may_wait:
                 self._wake.set()
             if not self._carried:
                 self._idle.set()
 
-    async def _try_execute(self, run_id: RunId, carried: _ActiveExecution, state: RunState | None) -> bool:
+    async def _try_execute(self, run_id: RunId, active_execution: _ActiveExecution, state: RunState | None) -> bool:
         """Execute the run as far as it goes; False if it must be retried later."""
         try:
-            await self._loop.advance(carried.lease, carried.interruption, state)
+            await self._loop.advance(active_execution.lease, active_execution.interruption, state)
         except Exception as error:
             match cause := _cause(error):
                 case LeaseLost() | JournalClosed():
@@ -249,7 +255,7 @@ class RunWorker:
                     return True
                 case _ if is_exhausted(cause):
                     return not self._note_starved(run_id, cause) and await self._fail(
-                        carried.lease, ResourcesExhausted()
+                        active_execution.lease, ResourcesExhausted()
                     )
                 case Unavailable():
                     # The journal cannot be written: the run stays as recorded until it can.
@@ -257,18 +263,20 @@ class RunWorker:
                     return False
                 case _:
                     log.exception("run %s failed unexpectedly", run_id, extra={"run_id": run_id})
-                    return await self._fail(carried.lease, cause)
+                    return await self._fail(active_execution.lease, cause)
         if self._storage.trouble is not None:
             self._wake.set()  # a write just succeeded: check whether writes work again
         return True
 
     async def _fail(self, lease: Lease, error: BaseException) -> bool:
         """Record that the run failed by our own fault; False if even that cannot be recorded."""
-        known = isinstance(error, PalyraError) and not isinstance(error, Internal)
+        is_known = isinstance(error, PalyraError) and not isinstance(error, Internal)
         event = RunFailed(
             at=self._clock.now(),
             code=error.code if isinstance(error, PalyraError) else "internal_error",
-            reason=str(error) if known else f"Palyra itself failed ({type(error).__name__}). The log has the details.",
+            reason=str(error)
+            if is_known
+            else f"Palyra itself failed ({type(error).__name__}). The log has the details.",
         )
         try:
             await self._loop.fail(lease, event)
@@ -293,14 +301,14 @@ class RunWorker:
                 self._interrupt(fact.run_id)
 
     def _interrupt(self, run_id: RunId) -> None:
-        if (carried := self._carried.get(run_id)) is not None:
-            carried.interruption.fire()
+        if (active_execution := self._carried.get(run_id)) is not None:
+            active_execution.interruption.fire()
 
     def _cancel_stopped(self) -> None:
         """Interrupt the steps of runs that are stopped; the loop ends the runs."""
-        for carried in self._carried.values():
-            if carried.principal is None or self._stops.stopped(carried.principal) is not None:
-                carried.interruption.fire()
+        for active_execution in self._carried.values():
+            if active_execution.principal is None or self._stops.stopped(active_execution.principal) is not None:
+                active_execution.interruption.fire()
 
     async def _sweep_cancels(self) -> None:
         """Find cancels that no wake-up reported."""
@@ -333,9 +341,9 @@ class RunWorker:
                         self._interrupt(run_id)
                 continue
             self._renewed, self._renewed_ms = self._clock.monotonic(), now_ms
-            for run_id, carried in before.items():
+            for run_id, active_execution in before.items():
                 if run_id not in held:
-                    carried.interruption.fire()
+                    active_execution.interruption.fire()
 
     async def _let_go(self) -> None:
         with suppress(Unavailable):

@@ -48,11 +48,11 @@ async def labels_of_files(engine: Engine, principal: PrincipalId, witness: Execu
         return read, rows, marked
 
     read, below, marked = await engine.read(query)
-    found = labels.join(odd, labels.mixed_label(*(one.labels for one in marked)))
+    matches = labels.join(odd, labels.mixed_label(*(one.labels for one in marked)))
     if below or any(one.contents or one.around for one in read):
-        found = labels.join(found, await asyncio.to_thread(_labels_now, read, below))
+        matches = labels.join(matches, await asyncio.to_thread(_labels_now, read, below))
     copies = {one.path for one in read if not one.contents}
-    return labels.join(found, await _labels_of_copies(engine, principal, copies))
+    return labels.join(matches, await _labels_of_copies(engine, principal, copies))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ async def _labels_of_copies(engine: Engine, principal: PrincipalId, paths: set[s
     digests = await asyncio.to_thread(_digests, sorted(paths)[:MAX_FILES_CHECKED]) if paths else ()
 
     def query(conn: Connection) -> tuple[str, ...]:
-        known = [one for digest in digests for one in file_origins.of_digest(conn, principal, digest)]
-        return labels.mixed_label(*(one.labels for one in known))
+        cached_file_origins = [one for digest in digests for one in file_origins.of_digest(conn, principal, digest)]
+        return labels.mixed_label(*(one.labels for one in cached_file_origins))
 
     return await engine.read(query) if digests else ()
 
@@ -99,14 +99,14 @@ def _labels_now(read: Sequence[_KnownFile], below: Iterable[FileOrigin]) -> tupl
 
     A file that was read counts with its last known labels even if it no longer exists.
     """
-    found = [file_origins.labels_of(one.contents, _known_digest(one.path, one.contents), one.around) for one in read]
+    matches = [file_origins.labels_of(one.contents, _known_digest(one.path, one.contents), one.around) for one in read]
     by_path = {path: list(contents) for path, contents in groupby(below, key=lambda one: one.path)}
     if len(by_path) > MAX_FILES_CHECKED:
-        found += [one.labels for contents in by_path.values() for one in contents]
+        matches += [one.labels for contents in by_path.values() for one in contents]
     else:
-        there = ((path, contents) for path, contents in by_path.items() if os.path.lexists(path))
-        found += [file_origins.labels_of(contents, _known_digest(path, contents)) for path, contents in there]
-    return labels.mixed_label(*(one for one in found if one is not None))
+        target = ((path, contents) for path, contents in by_path.items() if os.path.lexists(path))
+        matches += [file_origins.labels_of(contents, _known_digest(path, contents)) for path, contents in target]
+    return labels.mixed_label(*(one for one in matches if one is not None))
 
 
 def _known_digest(path: str, contents: Iterable[FileOrigin]) -> str | None:

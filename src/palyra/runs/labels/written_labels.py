@@ -136,9 +136,11 @@ class WrittenLabels:
             try:
                 await self._engine.write(unit)
                 stale = await self._engine.read(lambda conn: _unknown_contents(conn, program))
-                gone = await asyncio.to_thread(_missing, stale)
-                if gone:
-                    await self._engine.write(lambda conn: file_origins.forget(conn, program.principal, gone, digest=""))
+                names = await asyncio.to_thread(_missing, stale)
+                if names:
+                    await self._engine.write(
+                        lambda conn: file_origins.forget(conn, program.principal, names, digest="")
+                    )
             except PalyraError as error:
                 # The marks stay, as if the daemon had been killed.
                 _log.warning(

@@ -33,7 +33,7 @@ def write_run(
 
     A guard reads rows first, once the session is locked; what it returns is written before the rest.
     """
-    book = SessionWriter.open(conn, state.session_id, ids=ids)
+    writer = SessionWriter.open(conn, state.session_id, ids=ids)
     mark = runs.mark(conn, state.run_id)
     if mark.lease != lease:
         raise LeaseLost
@@ -42,15 +42,15 @@ def write_run(
         state = fold(state, tape.of_run(conn, state.run_id, after_run_seq=state.run_seq))
     try:
         for event in (*also(conn), *events) if also is not None else events:
-            state = book.add(state, event)
+            state = writer.add(state, event)
     except RunEventInvalid:
         if overtaken:
             raise RunChanged from None
         raise
     if state.status not in TERMINAL and isinstance(step := next_step(state), Finish) and step.status is RunStatus.DONE:
         # Only the end is left to record, which needs no commit of its own.
-        state = book.add(state, ending_event(step, at=events[-1].at))
-    book.close()
+        state = writer.add(state, ending_event(step, at=events[-1].at))
+    writer.close()
     return state
 
 
@@ -76,10 +76,10 @@ def write_from_outside(
     """Write to a run from outside. `decide` gets its state, and whether a worker is executing it now."""
     session_id = runs.session_of(conn, run_id)
     assert session_id is not None
-    book = SessionWriter.open(conn, session_id, ids=ids)
+    writer = SessionWriter.open(conn, session_id, ids=ids)
     state = replay(conn, run_id)
-    carried = runs.is_leased(conn, run_id, now_ms=now_ms)
-    for event in decide(state, carried):
-        state = book.add(state, event)
-    book.close()
+    execution = runs.is_leased(conn, run_id, now_ms=now_ms)
+    for event in decide(state, execution):
+        state = writer.add(state, event)
+    writer.close()
     return state

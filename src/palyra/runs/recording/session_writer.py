@@ -132,7 +132,7 @@ class SessionWriter:
         run_id: RunId,
         event: RunAccepted,
         *,
-        given: Sequence[HistoryAttached] = (),
+        attached_messages: Sequence[HistoryAttached] = (),
         first: bool = False,
         carrier: str | None = None,
     ) -> RunState:
@@ -149,8 +149,8 @@ class SessionWriter:
         slot = QueueSlot(-self.seq if first else self.seq, lease)
         self._apply(project(self, self.seq, event, None, state), slot=slot)
         self._queued[run_id] = state, event
-        assert not (waiting and given), "attached history must not come in the middle of another run"
-        for message in given:
+        assert not (waiting and attached_messages), "attached history must not come in the middle of another run"
+        for message in attached_messages:
             state = self.add(state, message)
         if waiting:
             self._queued[run_id] = state, event
@@ -245,9 +245,9 @@ class SessionWriter:
         return after
 
     def _open_runs(self) -> list[tuple[RunId, bool]]:
-        found = runs.open_in(self._conn, self.session_id)
+        result = runs.open_in(self._conn, self.session_id)
         ended = {run_id for run_id, touched in self._touched.items() if touched.ended_ms is not None}
-        return [(run_id, active) for run_id, active in found if run_id not in ended]
+        return [(run_id, active) for run_id, active in result if run_id not in ended]
 
     def _cause(self, before: RunState, after: RunState, event: RunEvent) -> None:
         """Do what follows from an event and is no derived row: tasks, and the start of the next run."""

@@ -90,8 +90,8 @@ class AgentService:
 
     async def get(self, principal: PrincipalId, agent_id: str) -> Agent:
         """Return one agent."""
-        wanted = _id(agent_id)
-        return await self._engine.read(lambda conn: _existing(conn, wanted, principal))
+        requested_agent_id = _id(agent_id)
+        return await self._engine.read(lambda conn: _existing(conn, requested_agent_id, principal))
 
     async def create(self, principal: PrincipalId, agent: Agent) -> Agent:
         """Store a new agent; the first one becomes the default."""
@@ -99,24 +99,26 @@ class AgentService:
         await asyncio.to_thread(self._check, made)
 
         def unit(conn: Connection) -> Agent:
-            known = agents.of(conn, principal)
-            if len(known) >= MAX_AGENTS:
+            cached_agents = agents.of(conn, principal)
+            if len(cached_agents) >= MAX_AGENTS:
                 raise AgentInvalid(f"You have {MAX_AGENTS} agents, which is the maximum. Delete one first.")
-            _check_name_is_free(known, made)
-            kept = msgspec.structs.replace(made, is_default=not known)
-            agents.put(conn, kept)
-            return kept
+            _check_name_is_free(cached_agents, made)
+            stored_agent = msgspec.structs.replace(made, is_default=not cached_agents)
+            agents.put(conn, stored_agent)
+            return stored_agent
 
         return await self._engine.write(unit)
 
     async def update(self, principal: PrincipalId, agent: Agent) -> Agent:
         """Replace an agent; current runs use the new one from their next turn."""
-        wanted = _id(agent.agent_id)
+        agent_id = _id(agent.agent_id)
         await asyncio.to_thread(self._check, msgspec.structs.replace(agent, principal=principal))
 
         def unit(conn: Connection) -> Agent:
-            before = _existing(conn, wanted, principal)
-            changed = msgspec.structs.replace(agent, agent_id=wanted, principal=principal, is_default=before.is_default)
+            before = _existing(conn, agent_id, principal)
+            changed = msgspec.structs.replace(
+                agent, agent_id=agent_id, principal=principal, is_default=before.is_default
+            )
             _check_name_is_free(agents.of(conn, principal), changed)
             agents.put(conn, changed)
             return changed
@@ -125,36 +127,36 @@ class AgentService:
 
     async def delete(self, principal: PrincipalId, agent_id: str) -> None:
         """Delete an agent; sessions that it was bound to fall back to the default."""
-        wanted = _id(agent_id)
+        requested_agent_id = _id(agent_id)
 
         def unit(conn: Connection) -> None:
-            if _existing(conn, wanted, principal).is_default:
+            if _existing(conn, requested_agent_id, principal).is_default:
                 raise AgentDefault
-            if runs.open_of_agent(conn, wanted, principal):
+            if runs.open_of_agent(conn, requested_agent_id, principal):
                 raise AgentBusy
-            agents.delete(conn, wanted, principal)
+            agents.delete(conn, requested_agent_id, principal)
 
         await self._engine.write(unit)
 
     async def set_default(self, principal: PrincipalId, agent_id: str) -> Agent:
         """Make an agent the default: it answers wherever no other is chosen."""
-        wanted = _id(agent_id)
+        requested_agent_id = _id(agent_id)
 
         def unit(conn: Connection) -> Agent:
-            chosen = _existing(conn, wanted, principal)
+            chosen = _existing(conn, requested_agent_id, principal)
             before = agents.default(conn, principal)
-            if before is not None and before.agent_id != wanted:
+            if before is not None and before.agent_id != requested_agent_id:
                 agents.put(conn, msgspec.structs.replace(before, is_default=False))
-            kept = msgspec.structs.replace(chosen, is_default=True)
-            agents.put(conn, kept)
-            return kept
+            agent = msgspec.structs.replace(chosen, is_default=True)
+            agents.put(conn, agent)
+            return agent
 
         return await self._engine.write(unit)
 
     async def bind(self, principal: PrincipalId, agent_id: str, session_id: str) -> Session:
         """Make an agent answer in a session, from its next run on."""
-        wanted = _id(agent_id)
-        return await self._bind(principal, session_id, wanted)
+        requested_agent_id = _id(agent_id)
+        return await self._bind(principal, session_id, requested_agent_id)
 
     async def unbind(self, principal: PrincipalId, session_id: str) -> Session:
         """Let the default agent answer in a session again."""
@@ -162,20 +164,22 @@ class AgentService:
 
     async def resolve(self, principal: PrincipalId, session_id: str | None) -> tuple[Agent, str]:
         """Return the agent that would answer in a session, or in a new one, and why."""
-        wanted = SessionId(parse_ulid(session_id, "session id")) if session_id else None
+        requested_session_id = SessionId(parse_ulid(session_id, "session id")) if session_id else None
 
         def query(conn: Connection) -> tuple[Agent, str]:
-            session = sessions.get(conn, wanted, principal) if wanted is not None else None
-            if wanted is not None and session is None:
+            session = sessions.get(conn, requested_session_id, principal) if requested_session_id is not None else None
+            if requested_session_id is not None and session is None:
                 raise SessionNotFound
             return choose(conn, principal, session)
 
         return await self._engine.read(query)
 
     async def _bind(self, principal: PrincipalId, session_id: str, agent_id: AgentId | None) -> Session:
-        wanted = SessionId(parse_ulid(session_id, "session id"))
+        requested_session_id = SessionId(parse_ulid(session_id, "session id"))
         at = self._clock.now()
-        return await self._engine.write(lambda conn: self._bound(conn, principal, wanted, agent_id, at=at))
+        return await self._engine.write(
+            lambda conn: self._bound(conn, principal, requested_session_id, agent_id, at=at)
+        )
 
     def _bound(
         self, conn: Connection, principal: PrincipalId, session_id: SessionId, agent_id: AgentId | None, *, at: datetime
@@ -184,9 +188,9 @@ class AgentService:
             raise SessionNotFound
         if agent_id is not None:
             _existing(conn, agent_id, principal)
-        book = SessionWriter.open(conn, session_id, ids=self._ids)
-        book.note(SessionAgentBound(at=at, actor=principal, agent_id=agent_id))
-        book.close()
+        writer = SessionWriter.open(conn, session_id, ids=self._ids)
+        writer.note(SessionAgentBound(at=at, actor=principal, agent_id=agent_id))
+        writer.close()
         changed = sessions.get(conn, session_id, principal)
         assert changed is not None
         return changed
@@ -208,10 +212,10 @@ class AgentService:
             raise AgentInvalid(
                 "The agent's instructions are longer than 32 KiB. Put long text into a file in the workspace."
             )
-        known = self._toolbox.catalog(None, who=agent.principal).names()
+        names = self._toolbox.catalog(None, who=agent.principal).names()
         for name in agent.tools or ():
-            if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
+            if name not in names:
+                close = difflib.get_close_matches(name, names, n=1)
                 raise AgentInvalid(f"There is no tool {name[:60]!r}.{f' Did you mean {close[0]}?' if close else ''}")
         if agent.limits is not None:
             _check_limits(agent.limits, self.limits())
@@ -235,10 +239,10 @@ class AgentService:
                 ) from None
 
 
-def _check_limits(wanted: Limits, allowed: Limits) -> None:
+def _check_limits(limits: Limits, allowed: Limits) -> None:
     # They are also capped where they are used: the daemon's may be lowered later.
-    for name in wanted.__struct_fields__:
-        value, maximum = getattr(wanted, name), getattr(allowed, name)
+    for name in limits.__struct_fields__:
+        value, maximum = getattr(limits, name), getattr(allowed, name)
         if value < 0:
             raise AgentInvalid(f"The limit {name} is {value}. A limit cannot be negative.")
         if value > maximum:
@@ -259,12 +263,12 @@ def _named(conn: Connection, principal: PrincipalId, name: str) -> Agent:
 
 
 def _existing(conn: Connection, agent_id: AgentId, principal: PrincipalId) -> Agent:
-    found = agents.get(conn, agent_id, principal)
-    if found is None:
+    agent = agents.get(conn, agent_id, principal)
+    if agent is None:
         raise AgentNotFound("You have no such agent.")
-    return found
+    return agent
 
 
-def _check_name_is_free(known: list[Agent], agent: Agent) -> None:
-    if any(other.name == agent.name and other.agent_id != agent.agent_id for other in known):
+def _check_name_is_free(cached_agents: list[Agent], agent: Agent) -> None:
+    if any(other.name == agent.name and other.agent_id != agent.agent_id for other in cached_agents):
         raise AgentInvalid(f"You already have an agent named {agent.name!r}.")

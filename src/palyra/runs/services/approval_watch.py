@@ -34,17 +34,17 @@ class ApprovalWatch:
         """
         bell = asyncio.Event()
         self._waiting.add(bell)
-        known: set[str] = set()
+        names: set[str] = set()
         try:
             with self._channels.watching(principal):
                 while not self._closed:
                     bell.clear()
-                    news = await self._poll(principal, frozenset(known))
+                    news = await self._poll(principal, frozenset(names))
                     for one in news:
                         if one.decision is None:
-                            known.add(one.approval_id)
+                            names.add(one.approval_id)
                         else:
-                            known.discard(one.approval_id)
+                            names.discard(one.approval_id)
                     yield news
                     with suppress(TimeoutError):
                         async with asyncio.timeout(POLL_SECONDS):
@@ -52,8 +52,8 @@ class ApprovalWatch:
         finally:
             self._waiting.discard(bell)
 
-    async def _poll(self, principal: PrincipalId, known: frozenset[str]) -> list[Approval]:
-        return await self._engine.read(lambda conn: _news(conn, principal, known))
+    async def _poll(self, principal: PrincipalId, names: frozenset[str]) -> list[Approval]:
+        return await self._engine.read(lambda conn: _news(conn, principal, names))
 
     def close(self) -> None:
         """End every watch: the daemon is stopping."""
@@ -67,10 +67,10 @@ class ApprovalWatch:
                 bell.set()
 
 
-def _news(conn: Connection, principal: PrincipalId, known: frozenset[str]) -> list[Approval]:
+def _news(conn: Connection, principal: PrincipalId, names: frozenset[str]) -> list[Approval]:
     """Return the approval requests that are new, and the known ones that are settled by now."""
     open_now = approvals.page(conn, principal, only_open=True, before=None, limit=MAX_OPEN)
-    fresh = [one for one in reversed(open_now) if one.approval_id not in known]
-    ended = known - {one.approval_id for one in open_now}
+    fresh = [one for one in reversed(open_now) if one.approval_id not in names]
+    ended = names - {one.approval_id for one in open_now}
     settled = [approvals.get(conn, approval_id, principal) for approval_id in sorted(ended)]
     return [*(one for one in settled if one is not None), *fresh]

@@ -81,11 +81,11 @@ class ApprovalService:
 
     async def reveal(self, principal: PrincipalId, approval_id: str) -> Approval:
         """Return an approval as its owner may see it: with values in place of markers."""
-        asked = await self.get(principal, approval_id)
-        effect, texts = asked.effect, [asked.effect.summary, asked.effect.detail, asked.effect.command]
+        approval = await self.get(principal, approval_id)
+        effect, texts = approval.effect, [approval.effect.summary, approval.effect.detail, approval.effect.command]
         summary, detail, command = await self._seals.revealed(principal, texts)
         effect = replace(effect, summary=summary, detail=detail, command=command)
-        return replace(asked, effect=effect, arguments=await self._seals.revealed(principal, asked.arguments))
+        return replace(approval, effect=effect, arguments=await self._seals.revealed(principal, approval.arguments))
 
     async def page(
         self, principal: PrincipalId, *, only_open: bool, before: tuple[int, str] | None, limit: int
@@ -93,8 +93,8 @@ class ApprovalService:
         """Return the principal's approvals, the latest first."""
 
         def query(conn: Connection) -> list[Approval]:
-            found = approvals.page(conn, principal, only_open=only_open, before=before, limit=limit)
-            return approvals.with_arguments(conn, found)
+            matching_approvals = approvals.page(conn, principal, only_open=only_open, before=before, limit=limit)
+            return approvals.with_arguments(conn, matching_approvals)
 
         return await self._engine.read(query)
 
@@ -124,28 +124,28 @@ class ApprovalService:
         sealing = self._seals.sealing(principal)
         reason = await sealing.seal(reason[:MAX_REASON_CHARS], MESSAGE)
         if arguments is not None:
-            asked = await self.get(principal, approval_id)
-            self._check_fit(asked, arguments)
-            arguments = await sealing.seal_arguments(asked.tool, arguments, only_inert=False)
+            approval = await self.get(principal, approval_id)
+            self._check_fit(approval, arguments)
+            arguments = await sealing.seal_arguments(approval.tool, arguments, only_inert=False)
         at, grant_id = self._clock.now(), self._ids.new()
 
         def unit(conn: Connection) -> Approval:
-            asked = _find_approval(conn, principal, approval_id)
-            if asked.decision is not None:
-                raise _answered(asked)
-            if asked.expires_at <= at:
+            approval = _find_approval(conn, principal, approval_id)
+            if approval.decision is not None:
+                raise _answered(approval)
+            if approval.expires_at <= at:
                 raise ApprovalExpired
-            if not asked.call_id and arguments is not None:
+            if not approval.call_id and arguments is not None:
                 raise ApprovalAnswerInvalid("This approval request is about a budget, so it has no arguments to edit.")
             lasting = allow and scope is not ApprovalScope.ONCE
-            if lasting and not asked.effect.kind:
+            if lasting and not approval.effect.kind:
                 raise ApprovalScopeInvalid
             answer = ApprovalResolved(
                 at=at,
                 actor=principal,
                 labels=(labels.OWNER,),
-                call_id=asked.call_id,
-                approval_id=asked.approval_id,
+                call_id=approval.call_id,
+                approval_id=approval.approval_id,
                 decision=ApprovalDecision.ALLOWED if allow else ApprovalDecision.DENIED,
                 reason=reason or ("" if allow else "denied by the owner"),
                 scope=scope,
@@ -156,18 +156,18 @@ class ApprovalService:
                 removed=sealing.removed,
                 pattern=pattern,
             )
-            settle(conn, asked.run_id, answer, ids=self._ids, at=at)
-            sealing.keep(conn, asked.session_id)
-            return _in_full(conn, principal, asked.approval_id)
+            settle(conn, approval.run_id, answer, ids=self._ids, at=at)
+            sealing.keep(conn, approval.session_id)
+            return _in_full(conn, principal, approval.approval_id)
 
         return await self._engine.write(unit)
 
-    def _check_fit(self, asked: Approval, arguments: JsonObject) -> None:
+    def _check_fit(self, approval: Approval, arguments: JsonObject) -> None:
         """Refuse arguments that the tool cannot be called with: they would use up the approval request."""
-        tools = self._toolbox.catalog(None, who=asked.principal)
-        if tools.get(asked.tool) is None:
+        tools = self._toolbox.catalog(None, who=approval.principal)
+        if tools.get(approval.tool) is None:
             return  # its server may be down; checked again when the call is due
-        fit = check(tools, ToolCall(call_id=asked.call_id, tool=asked.tool, arguments=arguments))
+        fit = check(tools, ToolCall(call_id=approval.call_id, tool=approval.tool, arguments=arguments))
         if isinstance(fit, CallProblem):
             raise ApprovalAnswerInvalid(f"With these arguments {fit.reason} The approval request is still open.")
 
@@ -177,16 +177,16 @@ class ApprovalService:
 
     async def revoke(self, principal: PrincipalId, grant_id: str) -> Grant:
         """Revoke a grant; calls that were not executed yet need approval again."""
-        wanted = parse_ulid(grant_id, "grant id")
+        requested = parse_ulid(grant_id, "grant id")
         at = self._clock.now()
 
         def unit(conn: Connection) -> Grant:
-            found = grants.get(conn, wanted, principal)
-            if found is None:
+            grant = grants.get(conn, requested, principal)
+            if grant is None:
                 raise GrantNotFound
-            if not self._note_end(conn, found, at=at):
-                grants.revoke(conn, wanted, at_ms=to_ms(at))
-            revoked = grants.get(conn, wanted, principal)
+            if not self._note_end(conn, grant, at=at):
+                grants.revoke(conn, requested, at_ms=to_ms(at))
+            revoked = grants.get(conn, requested, principal)
             assert revoked is not None
             return revoked
 
@@ -197,13 +197,13 @@ class ApprovalService:
         session_id = session_of_grant(conn, grant)
         if session_id is None:
             return False
-        book = SessionWriter.open(conn, session_id, ids=self._ids)
+        writer = SessionWriter.open(conn, session_id, ids=self._ids)
         # Checked again now that the tape is locked: it may have been archived, or another request was faster.
         now = grants.get(conn, grant.grant_id, grant.principal)
         is_here = now is not None and now.revoked_at is None and session_of_grant(conn, grant) == session_id
         if is_here:
-            book.note(GrantRevoked(at=at, actor=grant.principal, grant_id=grant.grant_id))
-        book.close()
+            writer.note(GrantRevoked(at=at, actor=grant.principal, grant_id=grant.grant_id))
+        writer.close()
         return is_here
 
 
@@ -246,14 +246,14 @@ def overdue(conn: Connection, principal: PrincipalId, name: str) -> Approval:
     return _find_approval(conn, principal, name, overdue=True)
 
 
-def check_overdue(asked: Approval, *, at: datetime) -> None:
+def check_overdue(approval: Approval, *, at: datetime) -> None:
     """Raise unless the approval request expired without an answer."""
-    if asked.decision is None and asked.expires_at > at:
+    if approval.decision is None and approval.expires_at > at:
         raise ApprovalOpen
-    if not asked.call_id:
+    if not approval.call_id:
         raise ApprovalNotReissuable
-    if asked.decision not in (None, ApprovalDecision.TIMED_OUT.value):
-        raise _answered(asked)
+    if approval.decision not in (None, ApprovalDecision.TIMED_OUT.value):
+        raise _answered(approval)
 
 
 def is_waiting(state: RunState, call_id: CallId, approval_id: str) -> bool:
@@ -272,20 +272,20 @@ def _find_approval(conn: Connection, principal: PrincipalId, name: str, *, overd
         if len(fitting) != 1:
             raise ApprovalNotFound
         return fitting[0]
-    found = approvals.get(conn, parse_ulid(name, "approval id"), principal)
-    if found is None:
+    approval = approvals.get(conn, parse_ulid(name, "approval id"), principal)
+    if approval is None:
         raise ApprovalNotFound
-    return found
+    return approval
 
 
 def _in_full(conn: Connection, principal: PrincipalId, name: str) -> Approval:
     return approvals.with_arguments(conn, [_find_approval(conn, principal, name)])[0]
 
 
-def _answered(asked: Approval) -> ApprovalAnswered:
-    when = f" at {asked.answered_at:%Y-%m-%d %H:%M:%S} UTC" if asked.answered_at else ""
+def _answered(approval: Approval) -> ApprovalAnswered:
+    when = f" at {approval.answered_at:%Y-%m-%d %H:%M:%S} UTC" if approval.answered_at else ""
     return ApprovalAnswered(
-        f"This approval request was {asked.decision} by {asked.answered_by}{when}. The first answer counts."
+        f"This approval request was {approval.decision} by {approval.answered_by}{when}. The first answer counts."
     )
 
 

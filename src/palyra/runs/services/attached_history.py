@@ -91,14 +91,14 @@ def _events(inbound: Inbound, *, at: datetime) -> Iterator[HistoryAttached]:
 
 async def seal_history(inbound: Inbound, sealing: SealingUnit) -> Inbound:
     """Return a message and its attached history with markers for secrets: nothing after this sees the values."""
-    brief = inbound.options
-    if brief.system:
-        brief = msgspec.structs.replace(brief, system=await sealing.seal(brief.system, MESSAGE))
+    options = inbound.options
+    if options.system:
+        options = msgspec.structs.replace(options, system=await sealing.seal(options.system, MESSAGE))
     text = await sealing.seal(inbound.text, MESSAGE)
-    if brief is inbound.options and text == inbound.text and not inbound.history:
+    if options is inbound.options and text == inbound.text and not inbound.history:
         return inbound
     messages = tuple([await _sealed(message, sealing) for message in inbound.history])
-    return msgspec.structs.replace(inbound, text=text, options=brief, history=messages)
+    return msgspec.structs.replace(inbound, text=text, options=options, history=messages)
 
 
 async def _sealed(message: Message, sealing: SealingUnit) -> Message:
@@ -116,14 +116,14 @@ async def _sealed(message: Message, sealing: SealingUnit) -> Message:
 
 def match_results(conn: Connection, principal: PrincipalId, session: Session, inbound: Inbound) -> None:
     """Raise unless each result answers a call that the session's last run handed over, or one in the history."""
-    wanted = {message.call_id for message in inbound.history if message.role is Role.TOOL}
-    wanted -= {call.call_id for message in inbound.history for call in message.calls}
-    if not wanted:
+    call_ids = {message.call_id for message in inbound.history if message.role is Role.TOOL}
+    call_ids -= {call.call_id for message in inbound.history for call in message.calls}
+    if not call_ids:
         return
     last = runs.last_in(conn, session.session_id, principal)
     # What came before a reset is no longer context: nothing can answer it.
     calls = replay(conn, last.run_id).calls if last is not None and last.accepted_seq > session.reset_seq else ()
-    if wanted - {call.call.call_id for call in calls if call.stage is CallStage.HANDED_OVER}:
+    if call_ids - {call.call.call_id for call in calls if call.stage is CallStage.HANDED_OVER}:
         raise ToolResultUnexpected
 
 

@@ -135,21 +135,21 @@ class BudgetService:
         )
 
     def check(
-        self, conn: Connection, state: RunState, wanted: Mapping[str, Reservation], at: datetime
+        self, conn: Connection, state: RunState, reservations: Mapping[str, Reservation], at: datetime
     ) -> dict[str, tuple[BudgetOverrun, ...]]:
         """Return the budgets that do not cover a turn of each of these models; those that only warn are left out.
 
         Nothing is locked: the result may change a moment later, and the guard decides.
         """
         settings = self._settings()
-        found: dict[str, tuple[BudgetOverrun, ...]] = {}
+        budget_overrunses: dict[str, tuple[BudgetOverrun, ...]] = {}
         spender = spender_of(state)
-        for model, reserved in wanted.items() if settings.budgets else ():
+        for model, reserved in reservations.items() if settings.budgets else ():
             applied = list(_applied(conn, settings.budgets, spender, model, at))
             amounts = accounts.read_balances(conn, (each.account for each in applied), at=at)
             short = list(_short(applied, amounts, reserved, model=model, currency=settings.currency, at=at))
-            found[model] = tuple(_refused(spender, _visible_overruns(conn, spender, short, at=at)))
-        return {model: short for model, short in found.items() if short}
+            budget_overrunses[model] = tuple(_refused(spender, _visible_overruns(conn, spender, short, at=at)))
+        return {model: short for model, short in budget_overrunses.items() if short}
 
 
 def explain_overrun(short: BudgetOverrun) -> str:
@@ -265,9 +265,9 @@ def _short(
             caps.append((TOKENS, budget.tokens, amount.tokens, reserved.tokens))
         if budget.money is not None:
             caps.append((currency, cap_micros(budget.money), amount.micros, reserved.cost_micros))
-        for unit, cap, spent, wanted in caps:
+        for unit, cap, spent, requested in caps:
             # A turn that costs nothing fits an empty budget too.
-            if wanted is not None and (wanted == 0 or spent + wanted <= cap):
+            if requested is not None and (requested == 0 or spent + requested <= cap):
                 continue
             yield (
                 each,
@@ -279,8 +279,8 @@ def _short(
                     unit=unit,
                     cap=cap,
                     spent=spent,
-                    requested=wanted or 0,
-                    unpriced=wanted is None,
+                    requested=requested or 0,
+                    unpriced=requested is None,
                     model=model,
                     resets_at=period_bounds(budget.period, at)[1] if budget.period is not BudgetPeriod.RUN else None,
                 ),

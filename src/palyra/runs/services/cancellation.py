@@ -40,14 +40,14 @@ class CancellationService:
 
     async def cancel(self, principal: PrincipalId, run_id: str, *, reason: str = "cancelled by its owner") -> RunRecord:
         """Cancel the run; one without a worker ends at once, one that has ended stays as it is."""
-        wanted = RunId(parse_ulid(run_id, "run id"))
+        requested_run_id = RunId(parse_ulid(run_id, "run id"))
         reason = without_secrets(clean_text(reason, what="reason")[:MAX_REASON_CHARS])
 
         def unit(conn: Connection) -> RunRecord:
-            if runs.get(conn, wanted, principal) is None:
+            if runs.get(conn, requested_run_id, principal) is None:
                 raise RunNotFound
-            cancel(conn, wanted, actor=principal, reason=reason, clock=self._clock, ids=self._ids)
-            run = runs.get(conn, wanted, principal)
+            cancel(conn, requested_run_id, actor=principal, reason=reason, clock=self._clock, ids=self._ids)
+            run = runs.get(conn, requested_run_id, principal)
             assert run is not None
             return run
 
@@ -58,12 +58,12 @@ def cancel(conn: Connection, run_id: RunId, *, actor: str, reason: str, clock: C
     """Record the cancel request, and also the end if no worker could see the request."""
     at = clock.now()
 
-    def decide(state: RunState, carried: bool) -> Iterator[RunEvent]:
+    def decide(state: RunState, execution: bool) -> Iterator[RunEvent]:
         if state.status in TERMINAL:
             return
         if state.cancel is None:
             yield CancelRequested(at=at, actor=actor, reason=reason)
-        if not carried:
+        if not execution:
             yield RunCancelled(at=at, actor=actor, reason=reason)
 
     return write_from_outside(conn, run_id, decide, ids=ids, now_ms=to_ms(at))

@@ -117,28 +117,28 @@ class EmbeddingsService:
         stops.on_stop(self._cancel_stopped)
 
     async def ask(
-        self, wanted: EmbeddingsRequestRecord, send: Callable[[], Awaitable[Vectors]]
+        self, record: EmbeddingsRequestRecord, send: Callable[[], Awaitable[Vectors]]
     ) -> tuple[EmbeddingsInProgress, Vectors]:
         """Reserve the cost, send the request, and settle it. Raises what `send` raises, and `BudgetExceeded`."""
-        self._check_stopped(wanted.principal)
-        begun = await self._begin(wanted)
+        self._check_stopped(record.principal)
+        begun = await self._begin(record)
         self._under_way.add(begun.request_id)
         sent = False
         try:
             # A stop that came after the rows were read could not notify this call.
-            self._check_stopped(wanted.principal)
+            self._check_stopped(record.principal)
             sent = True
             vectors = await self._answer(begun, send)
         except ProviderFailed as failed:
             log.warning(
                 "%s/%s failed (model_%s): the request fails",
-                wanted.provider,
-                wanted.model,
+                record.provider,
+                record.model,
                 failed.kind.value,
                 extra={
                     "run_id": begun.request_id,
-                    "provider": wanted.provider,
-                    "model": wanted.model,
+                    "provider": record.provider,
+                    "model": record.model,
                     "code": f"model_{failed.kind.value}",
                     "status": failed.status or None,
                     "cause": failed.cause,
@@ -232,7 +232,7 @@ class EmbeddingsService:
         at = self._clock.now()
 
         def unit(conn: Connection) -> bool:
-            book = SessionWriter.open(conn, session_id, ids=self._ids)
+            writer = SessionWriter.open(conn, session_id, ids=self._ids)
             # Another daemon may have been faster, or the holder is not dead after all.
             turn = embeddings.find(conn, request_id, None)
             if turn is None or not embeddings.is_abandoned(conn, request_id, now_ms=now_ms):
@@ -246,36 +246,36 @@ class EmbeddingsService:
                 cost_micros=micros,
                 reason=ENDED,
             )
-            return end(book, ended)
+            return end(writer, ended)
 
         return await self._engine.write(unit)
 
-    async def _begin(self, wanted: EmbeddingsRequestRecord) -> EmbeddingsInProgress:
+    async def _begin(self, record: EmbeddingsRequestRecord) -> EmbeddingsInProgress:
         request_id, at = RunId(self._ids.new()), self._clock.now()
-        reserved = self._budgets.estimate(wanted.name, wanted.tokens, 0)
+        reserved = self._budgets.estimate(record.name, record.tokens, 0)
 
         def unit(conn: Connection) -> EmbeddingsInProgress:
-            if stops.is_stopped(conn, wanted.principal):
+            if stops.is_stopped(conn, record.principal):
                 raise WorkStopped
-            resolved = self._resolve(conn, wanted, at=at)
+            resolved = self._resolve(conn, record, at=at)
             session = resolved.session
-            agent, _ = choose(conn, wanted.principal, session)
+            agent, _ = choose(conn, record.principal, session)
             spender = Spender(
-                wanted.principal, agent.agent_id, session.session_id, request_id, is_new=True, is_alone=True
+                record.principal, agent.agent_id, session.session_id, request_id, is_new=True, is_alone=True
             )
             event = EmbeddingsStarted(
                 at=at,
-                actor=wanted.principal,
+                actor=record.principal,
                 request_id=request_id,
-                principal=wanted.principal,
+                principal=record.principal,
                 agent_id=agent.agent_id,
-                provider=wanted.provider,
-                model=wanted.model,
-                texts=wanted.texts,
-                bytes=wanted.size,
-                digest=wanted.digest,
+                provider=record.provider,
+                model=record.model,
+                texts=record.texts,
+                bytes=record.size,
+                digest=record.digest,
                 reserved=reserved,
-                warned=self._budgets.admit(conn, spender, wanted.name, reserved, at),
+                warned=self._budgets.admit(conn, spender, record.name, reserved, at),
                 settings_hash=self._settings_hash(),
             )
             begin(conn, resolved.writer, event, owner=self._owner)
@@ -283,15 +283,15 @@ class EmbeddingsService:
 
         return await self._engine.write(unit)
 
-    def _resolve(self, conn: Connection, wanted: EmbeddingsRequestRecord, *, at: datetime) -> ResolvedSession:
+    def _resolve(self, conn: Connection, record: EmbeddingsRequestRecord, *, at: datetime) -> ResolvedSession:
         """Find or create the session whose tape the call goes on."""
         month = f"{at:%Y-%m}"
-        ref = wanted.session or SessionRef(key=KEY.format(month=month))
-        resolved = resolve(conn, wanted.principal, ref=ref, ids=self._ids, at=at)
-        if resolved.created and wanted.session is None:
+        ref = record.session or SessionRef(key=KEY.format(month=month))
+        resolved = resolve(conn, record.principal, ref=ref, ids=self._ids, at=at)
+        if resolved.created and record.session is None:
             resolved.writer.note(SessionRenamed(at=at, title=TITLE.format(month=month)))
         if resolved.session.archived_at is not None:
-            if wanted.session is not None:
+            if record.session is not None:
                 raise SessionArchivedError
             # The caller did not name it, so would not know what to do about it.
             resolved.writer.note(SessionUnarchived(at=at))
@@ -300,7 +300,7 @@ class EmbeddingsService:
     async def _end(
         self,
         begun: EmbeddingsInProgress,
-        came: EmbeddingsOutcome,
+        outcome: EmbeddingsOutcome,
         reason: str = "",
         *,
         failure: str = "",
@@ -317,9 +317,9 @@ class EmbeddingsService:
             used, micros = turn_abandoned(begun.event.reserved)
         ended = EmbeddingsEnded(
             at=self._clock.now(),
-            actor=f"model:{begun.event.provider}" if came is not EmbeddingsOutcome.LOST else "system",
+            actor=f"model:{begun.event.provider}" if outcome is not EmbeddingsOutcome.LOST else "system",
             request_id=begun.request_id,
-            outcome=came,
+            outcome=outcome,
             usage=used,
             cost_micros=micros,
             vectors=vectors,
@@ -343,16 +343,16 @@ class EmbeddingsService:
                 limit.reschedule(now)
 
 
-def begin(conn: Connection, book: SessionWriter, event: EmbeddingsStarted, *, owner: str) -> None:
+def begin(conn: Connection, writer: SessionWriter, event: EmbeddingsStarted, *, owner: str) -> None:
     """Write that a call begins, and who waits for it. The caller's unit commits."""
-    book.note(event)
+    writer.note(event)
     embeddings.hold(conn, event.request_id, owner=owner, now_ms=to_ms(event.at))
-    book.close()
+    writer.close()
 
 
-def end(book: SessionWriter, ended: EmbeddingsEnded) -> bool:
+def end(writer: SessionWriter, ended: EmbeddingsEnded) -> bool:
     """Write the outcome of a call, unless it is settled already; tell whether it was written."""
-    if not book.note(ended):
+    if not writer.note(ended):
         return False
-    book.close()
+    writer.close()
     return True

@@ -196,7 +196,7 @@ class StopService:
         self, by: PrincipalId, whose: PrincipalId | None, *, admin: bool, remove_file: bool
     ) -> tuple[EmergencyStop, ...]:
         if admin and whose is None:
-            await self._take_file_away(asked=remove_file)
+            await self._take_file_away(requested=remove_file)
 
         def wanted(stop: EmergencyStop) -> bool:
             if admin:
@@ -204,23 +204,23 @@ class StopService:
             return stop.principal == whose == by and stop.by == by
 
         for _ in range(TRIES):
-            found = tuple(filter(wanted, await self._read()))
-            if not found:
+            matching_stops = tuple(filter(wanted, await self._read()))
+            if not matching_stops:
                 raise self._nothing_to_lift(whose)
             # Runs that a stop found active end, however soon it is lifted: that is recorded first.
-            await self._end_active(found)
+            await self._end_active(matching_stops)
             at_ms = to_ms(self._clock.now())
-            if await self._engine.write(partial(self._lift, found=found, by=by, at_ms=at_ms)):
+            if await self._engine.write(partial(self._lift, matching_stops=matching_stops, by=by, at_ms=at_ms)):
                 await self._read()
-                log.warning("%s resumed work", by, extra={"stop_ids": [stop.stop_id for stop in found]})
+                log.warning("%s resumed work", by, extra={"stop_ids": [stop.stop_id for stop in matching_stops]})
                 await self._release()
-                return found
+                return matching_stops
         raise StopInProgress
 
-    async def _take_file_away(self, *, asked: bool) -> None:
+    async def _take_file_away(self, *, requested: bool) -> None:
         self._check_file()
         if self._file.text() is not None:
-            if not asked:
+            if not requested:
                 raise StopFileExists
             await asyncio.to_thread(self._file.remove)
         if self._by_file is not None:
@@ -228,13 +228,13 @@ class StopService:
             await self._keep_file(self._by_file)
             self._by_file = None
 
-    def _lift(self, conn: Connection, found: Sequence[EmergencyStop], *, by: str, at_ms: int) -> bool:
+    def _lift(self, conn: Connection, matching_stops: Sequence[EmergencyStop], *, by: str, at_ms: int) -> bool:
         """Lift the stops, unless a run that they found active is neither ended nor being cancelled."""
         for run in runs.active(conn):
             left = not run.cancel_requested and run.run_id not in self._beyond
-            if left and any(stop.covers(run.principal) for stop in found):
+            if left and any(stop.covers(run.principal) for stop in matching_stops):
                 return False
-        stops.lift(conn, [stop.stop_id for stop in found], by=by, at_ms=at_ms)
+        stops.lift(conn, [stop.stop_id for stop in matching_stops], by=by, at_ms=at_ms)
         return True
 
     def _nothing_to_lift(self, whose: PrincipalId | None) -> Conflict | Denied:
@@ -299,8 +299,8 @@ class StopService:
     async def _keep_file(self, stop: EmergencyStop) -> None:
         """Turn the file into a row, for other daemons and for later."""
         if not self._is_recorded:
-            kept = await self._engine.write(lambda conn: _stand(conn, stop))
-            self._remember((*self._rows, kept))
+            stored_stop = await self._engine.write(lambda conn: _stand(conn, stop))
+            self._remember((*self._rows, stored_stop))
 
     async def _read(self) -> tuple[EmergencyStop, ...]:
         while True:
@@ -369,9 +369,9 @@ class StopService:
                 await self._engine.write(partial(self._start_next, session_id=session_id))
 
     def _start_next(self, conn: Connection, session_id: SessionId) -> None:
-        book = SessionWriter.open(conn, session_id, ids=self._ids)
-        book.release(at=self._clock.now())
-        book.close()
+        writer = SessionWriter.open(conn, session_id, ids=self._ids)
+        writer.release(at=self._clock.now())
+        writer.close()
 
 
 def _write_stop(conn: Connection, fresh: EmergencyStop) -> tuple[EmergencyStop, int]:
@@ -384,8 +384,8 @@ def _stand(conn: Connection, fresh: EmergencyStop) -> EmergencyStop:
     """Record the stop; return the existing one of the same author, if there is one."""
     if fresh.principal not in (None, fresh.by) and agents.default(conn, fresh.principal) is None:
         raise PrincipalNotFound
-    for known in stops.in_force(conn):
-        if (known.principal, known.by) == (fresh.principal, fresh.by):
-            return known
+    for stop in stops.in_force(conn):
+        if (stop.principal, stop.by) == (fresh.principal, fresh.by):
+            return stop
     stops.insert(conn, fresh)
     return fresh

@@ -66,11 +66,16 @@ class FileCheckpointService:
         limit: int,
     ) -> list[FileCheckpoint]:
         """Return file checkpoints, the latest first; a path is absolute, or relative to the workspace."""
-        wanted = SessionId(parse_ulid(session_id, "session id")) if session_id is not None else None
+        requested_session_id = SessionId(parse_ulid(session_id, "session id")) if session_id is not None else None
         absolute = await asyncio.to_thread(_absolute, self._workspace(principal), path) if path is not None else None
         return await self._engine.read(
             lambda conn: file_checkpoints.page(
-                conn, principal, path=absolute, session_id=wanted, before=before or file_checkpoints.LAST, limit=limit
+                conn,
+                principal,
+                path=absolute,
+                session_id=requested_session_id,
+                before=before or file_checkpoints.LAST,
+                limit=limit,
             )
         )
 
@@ -87,46 +92,46 @@ class FileCheckpointService:
         its own file checkpoint is returned.
         """
         looked = await self._inspect(principal, checkpoint_id)
-        wanted = looked.compared.checkpoint
+        file_checkpoint = looked.compared.checkpoint
         if looked.compared.state is FileState.AS_BEFORE:
-            return looked.compared, wanted
+            return looked.compared, file_checkpoint
         if looked.compared.state is FileState.MOVED_ON and not force:
             raise FileChanged(
-                f"{wanted.path} was changed again after that file checkpoint. Check the diff, then use "
+                f"{file_checkpoint.path} was changed again after that file checkpoint. Check the diff, then use "
                 "force to overwrite it."
             )
-        kept = await self._keep(wanted, looked.content)
-        change = FileChange(looked.content, looked.before, wanted.before_mode)
-        await asyncio.to_thread(apply_changes, self._reach(wanted), [change])
-        await self._note(wanted, kept)
-        return looked.compared, kept
+        stored_file_checkpoint = await self._keep(file_checkpoint, looked.content)
+        change = FileChange(looked.content, looked.before, file_checkpoint.before_mode)
+        await asyncio.to_thread(apply_changes, self._reach(file_checkpoint), [change])
+        await self._note(file_checkpoint, stored_file_checkpoint)
+        return looked.compared, stored_file_checkpoint
 
     async def trust(self, principal: PrincipalId, path: str) -> int:
         """Trust the content of a file, or everything in a folder, as the principal's own, whatever wrote it.
 
         Return how many entries of files and folders had labels.
         """
-        place = await asyncio.to_thread(_absolute, self._workspace(principal), path)
-        digest = await asyncio.to_thread(digest_at, place)
+        location = await asyncio.to_thread(_absolute, self._workspace(principal), path)
+        digest = await asyncio.to_thread(digest_at, location)
         since = self._ids.new()
 
         def unit(conn: Connection) -> int:
-            forgotten = file_origins.trust(conn, principal, place)
-            above = file_origins.folders_around(conn, principal, place)
+            forgotten = file_origins.trust(conn, principal, location)
+            above = file_origins.folders_around(conn, principal, location)
             if above and digest is None:
                 raise FolderNotTrusted
             if digest is not None:
                 # By its content, which may be known from elsewhere, or be in a folder that is not trusted.
-                file_origins.remember(conn, principal, FileOrigin(place, digest, (labels.OWNER,), since))
+                file_origins.remember(conn, principal, FileOrigin(location, digest, (labels.OWNER,), since))
             return forgotten
 
         return await self._engine.write(unit)
 
     async def _inspect(self, principal: PrincipalId, checkpoint_id: str) -> _FileInspection:
-        wanted = parse_ulid(checkpoint_id, "checkpoint id")
+        requested = parse_ulid(checkpoint_id, "checkpoint id")
 
         def query(conn: Connection) -> tuple[FileCheckpoint, bytes | None]:
-            checkpoint = file_checkpoints.get(conn, wanted, principal)
+            checkpoint = file_checkpoints.get(conn, requested, principal)
             return checkpoint, file_checkpoints.content(conn, checkpoint)
 
         checkpoint, before = await self._engine.read(query)
@@ -136,9 +141,9 @@ class FileCheckpointService:
         """Return the folder that the file was in, with the same paths out of reach as for any tool."""
         return self._workspace(checkpoint.principal).within((Path(checkpoint.root),))
 
-    async def _keep(self, restored: FileCheckpoint, found: ExistingFile) -> FileCheckpoint:
-        packed = await asyncio.to_thread(blobs.pack, found.content.data) if found.content is not None else None
-        kept = FileCheckpoint(
+    async def _keep(self, restored: FileCheckpoint, existing: ExistingFile) -> FileCheckpoint:
+        packed = await asyncio.to_thread(blobs.pack, existing.content.data) if existing.content is not None else None
+        file_checkpoint = FileCheckpoint(
             checkpoint_id=self._ids.new(),
             principal=restored.principal,
             session_id=restored.session_id,
@@ -148,22 +153,22 @@ class FileCheckpointService:
             root=restored.root,
             path=restored.path,
             before_digest=packed.digest if packed is not None else None,
-            before_mode=found.content.mode if found.content is not None else None,
+            before_mode=existing.content.mode if existing.content is not None else None,
             after_digest=restored.before_digest,
             restores=restored.checkpoint_id,
             at=self._clock.now(),
         )
-        await self._engine.write(lambda conn: file_checkpoints.add(conn, kept, packed))
-        return kept
+        await self._engine.write(lambda conn: file_checkpoints.add(conn, file_checkpoint, packed))
+        return file_checkpoint
 
-    async def _note(self, restored: FileCheckpoint, kept: FileCheckpoint) -> None:
+    async def _note(self, restored: FileCheckpoint, file_checkpoint: FileCheckpoint) -> None:
         """Record the restore, after it was done, so that the tape is true."""
         event = FileCheckpointRestored(
             at=self._clock.now(),
             actor=restored.principal,
             checkpoint_id=restored.checkpoint_id,
             path=restored.path,
-            saved_as=kept.checkpoint_id,
+            saved_as=file_checkpoint.checkpoint_id,
             digest=restored.before_digest,
         )
 
@@ -171,9 +176,9 @@ class FileCheckpointService:
             # A session that is rotated takes its file checkpoints with it, perhaps at this moment.
             if sessions.get(conn, restored.session_id, restored.principal) is None:
                 raise SessionNotFound
-            book = SessionWriter.open(conn, restored.session_id, ids=self._ids)
-            book.note(event)
-            book.close()
+            writer = SessionWriter.open(conn, restored.session_id, ids=self._ids)
+            writer.note(event)
+            writer.close()
 
         await self._engine.write(unit)
 
@@ -184,12 +189,12 @@ def _absolute(workspace: Workspace, path: str) -> str:
 
 
 def _inspect(workspace: Workspace, checkpoint: FileCheckpoint, before: bytes | None) -> _FileInspection:
-    found = read_existing(workspace, checkpoint.path)
-    now = blobs.digest_of(found.content.data) if found.content is not None else None
+    existing = read_existing(workspace, checkpoint.path)
+    now = blobs.digest_of(existing.content.data) if existing.content is not None else None
     if now == checkpoint.before_digest:
-        standing = FileState.AS_BEFORE
+        state = FileState.AS_BEFORE
     elif now == checkpoint.after_digest:
-        standing = FileState.CHANGED_BY_IT
+        state = FileState.CHANGED_BY_IT
     else:
-        standing = FileState.MOVED_ON
-    return _FileInspection(FileComparison(checkpoint, standing, describe_change(found, before)), found, before)
+        state = FileState.MOVED_ON
+    return _FileInspection(FileComparison(checkpoint, state, describe_change(existing, before)), existing, before)

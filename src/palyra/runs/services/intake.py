@@ -117,8 +117,8 @@ class MessageIntake:
         """Accept a message: as a new run, or as a further input of the active one."""
         _check(inbound)
         if inbound.options.model:
-            brief = replace(inbound.options, model=self._meant(inbound.options.model))
-            inbound = replace(inbound, options=brief)
+            options = replace(inbound.options, model=self._meant(inbound.options.model))
+            inbound = replace(inbound, options=options)
         sealing = self._seals.sealing(inbound.principal)
         inbound = await attached_history.seal_history(inbound, sealing)
         if (stop := self._stops.stopped(inbound.principal)) is not None:
@@ -129,10 +129,10 @@ class MessageIntake:
             await asyncio.to_thread(attached_history.prepare_history, inbound, at=at) if brings else AttachedHistory()
         )
         run_id = RunId(self._ids.new())
-        with self._reserve_slot(inbound.principal) as carrier:
+        with self._reserve_slot(inbound.principal) as lease:
 
             def unit(conn: Connection) -> AcceptedMessage:
-                return self._unit(conn, inbound, along, sealing, run_id=run_id, at=at, carrier=carrier)
+                return self._unit(conn, inbound, along, sealing, run_id=run_id, at=at, lease=lease)
 
             try:
                 return await self._engine.write(unit)
@@ -144,9 +144,9 @@ class MessageIntake:
         """Accept nothing; only a repeated request for a message accepted before gets its earlier answer."""
         claim = _claim(inbound)
         if claim is not None:
-            known = await self._engine.read(lambda conn: idempotency_keys.answer(conn, claim))
-            if known is not None:
-                return msgspec.structs.replace(_answer.decode(known), repeated=True)
+            known_name = await self._engine.read(lambda conn: idempotency_keys.answer(conn, claim))
+            if known_name is not None:
+                return msgspec.structs.replace(_answer.decode(known_name), repeated=True)
         raise _stopped(stop)
 
     async def reissue(self, principal: PrincipalId, name: str) -> AcceptedMessage:
@@ -157,9 +157,9 @@ class MessageIntake:
         self.check_open(principal)
         at = self._clock.now()
         run_id = RunId(self._ids.new())
-        with self._reserve_slot(principal) as carrier:
+        with self._reserve_slot(principal) as lease:
             return await self._engine.write(
-                lambda conn: self._again(conn, principal, name, run_id=run_id, at=at, carrier=carrier)
+                lambda conn: self._again(conn, principal, name, run_id=run_id, at=at, lease=lease)
             )
 
     def _again(
@@ -170,24 +170,24 @@ class MessageIntake:
         *,
         run_id: RunId,
         at: datetime,
-        carrier: str | None,
+        lease: str | None,
     ) -> AcceptedMessage:
-        asked, session = reissue.find(conn, principal, name, at=at)
-        book = SessionWriter.open(conn, session.session_id, ids=self._ids)
+        approval, session = reissue.find(conn, principal, name, at=at)
+        writer = SessionWriter.open(conn, session.session_id, ids=self._ids)
         # Read again now that the session is locked: another request may have been faster.
-        asked, session = reissue.find(conn, principal, asked.approval_id, at=at)
-        if (known := reissue.under_way(conn, asked)) is not None:
-            return known
-        settled = reissue.settle(conn, book, asked, at=at)
+        approval, session = reissue.find(conn, principal, approval.approval_id, at=at)
+        if (accepted := reissue.under_way(conn, approval)) is not None:
+            return accepted
+        settled = reissue.settle(conn, writer, approval, at=at)
         open_runs = runs.open_in(conn, session.session_id)
         self._check_room(conn, principal, len(open_runs))
-        after_seq = book.seq
-        again = reissue.prepare(conn, principal, asked, session)
-        state = book.accept(run_id, again.accepted(principal, self._config.now.limits, at=at), carrier=carrier)
+        after_seq = writer.seq
+        again = reissue.prepare(conn, principal, approval, session)
+        state = writer.accept(run_id, again.accepted(principal, self._config.now.limits, at=at), carrier=lease)
         active = settled
         if active is None and (run := next((run for run, is_active in open_runs if is_active), None)) is not None:
             active = replay(conn, run)
-        book.close()
+        writer.close()
         return AcceptedMessage(
             run_id=run_id,
             session_id=session.session_id,
@@ -205,23 +205,21 @@ class MessageIntake:
         *,
         run_id: RunId,
         at: datetime,
-        carrier: str | None,
+        lease: str | None,
     ) -> AcceptedMessage:
         claim = _claim(inbound)
-        if claim is not None and (known := idempotency_keys.answer(conn, claim)) is not None:
-            return msgspec.structs.replace(_answer.decode(known), repeated=True)
+        if claim is not None and (known_name := idempotency_keys.answer(conn, claim)) is not None:
+            return msgspec.structs.replace(_answer.decode(known_name), repeated=True)
         resolved = resolve(conn, inbound.principal, ref=inbound.session, ids=self._ids, at=at)
         if resolved.session.archived_at is not None:
             raise SessionArchivedError
         if inbound.after is not None and not _is_last(conn, inbound.principal, inbound.after, resolved):
             raise RunSuperseded
-        accepted, begun = self._write_run(
-            conn, inbound, along, resolved, sealing, run_id=run_id, at=at, carrier=carrier
-        )
+        accepted, begun = self._write_run(conn, inbound, along, resolved, sealing, run_id=run_id, at=at, lease=lease)
         accepted = replace(accepted, sealed=sealing.sealed, removed=sealing.removed)
         resolved.writer.close()
         sealing.keep(conn, accepted.session_id)
-        if begun is not None and begun[0].started and carrier is not None:
+        if begun is not None and begun[0].started and lease is not None:
             self._prefetch(conn, *begun)
         images.add(conn, accepted.session_id, along.pictures, now_ms=to_ms(at))
         if claim is not None and not idempotency_keys.keep(
@@ -240,22 +238,22 @@ class MessageIntake:
         *,
         run_id: RunId,
         at: datetime,
-        carrier: str | None,
+        lease: str | None,
     ) -> tuple[AcceptedMessage, tuple[RunState, Agent] | None]:
-        session, book = resolved.session, resolved.writer
+        session, writer = resolved.session, resolved.writer
         open_runs = [] if resolved.created else runs.open_in(conn, session.session_id)
         active_id = next((run for run, active in open_runs if active), None)
         active = replay(conn, active_id) if active_id is not None else None
         # A run at its limit has read the conversation for the last time; the message gets its own run.
         if inbound.mode is InputMode.STEER and active is not None and _takes_input(active):
             attached_history.check_can_join(inbound)
-            return self._steer(book, active, inbound, sealing, at=at), None
+            return self._steer(writer, active, inbound, sealing, at=at), None
         self._check_room(conn, inbound.principal, len(open_runs))
         if inbound.history and open_runs:
             # The attached history goes before the message, and the active run may still add messages.
             raise SessionBusy
         attached_history.match_results(conn, inbound.principal, session, inbound)
-        after_seq = book.seq
+        after_seq = writer.seq
         agent, reason = choose(conn, inbound.principal, session, named=inbound.agent)
         limits = self._config.now.limits
         event = RunAccepted(
@@ -276,9 +274,9 @@ class MessageIntake:
             removed=sealing.removed,
         )
         interrupts = inbound.mode is InputMode.INTERRUPT and active is not None
-        state = book.accept(run_id, event, given=along.messages, first=interrupts, carrier=carrier)
+        state = writer.accept(run_id, event, attached_messages=along.messages, first=interrupts, carrier=lease)
         if interrupts and active is not None:
-            state = self._interrupt(conn, book, active, state, inbound, at=at)
+            state = self._interrupt(conn, writer, active, state, inbound, at=at)
         accepted = AcceptedMessage(
             run_id=run_id,
             session_id=session.session_id,
@@ -308,13 +306,13 @@ class MessageIntake:
             )
 
     def _steer(
-        self, book: SessionWriter, active: RunState, inbound: Inbound, sealing: SealingUnit, *, at: datetime
+        self, writer: SessionWriter, active: RunState, inbound: Inbound, sealing: SealingUnit, *, at: datetime
     ) -> AcceptedMessage:
-        after_seq = book.seq
+        after_seq = writer.seq
         state = active
         for call_id, approval_id in active.open_questions:
             # An open approval request is withdrawn: the person said something else instead.
-            state = book.add(
+            state = writer.add(
                 state,
                 ApprovalResolved(
                     at=at,
@@ -336,13 +334,13 @@ class MessageIntake:
             sealed=sealing.sealed,
             removed=sealing.removed,
         )
-        book.add(state, event)
+        writer.add(state, event)
         return AcceptedMessage(run_id=active.run_id, session_id=active.session_id, after_seq=after_seq, steered=True)
 
     def _interrupt(
         self,
         conn: Connection,
-        book: SessionWriter,
+        writer: SessionWriter,
         active: RunState,
         fresh: RunState,
         inbound: Inbound,
@@ -351,11 +349,11 @@ class MessageIntake:
     ) -> RunState:
         """Cancel the active run; the new one is first in the queue, and starts when that has ended."""
         reason = "interrupted by a new message"
-        state = book.add(active, CancelRequested(at=at, actor=inbound.principal, reason=reason))
+        state = writer.add(active, CancelRequested(at=at, actor=inbound.principal, reason=reason))
         if runs.is_leased(conn, active.run_id, now_ms=to_ms(at)):
             return fresh
-        book.add(state, RunCancelled(at=at, actor=inbound.principal, reason=reason))
-        return book.state_of(fresh.run_id)
+        writer.add(state, RunCancelled(at=at, actor=inbound.principal, reason=reason))
+        return writer.state_of(fresh.run_id)
 
 
 def _stopped(stop: EmergencyStop) -> WorkStopped:
@@ -403,13 +401,13 @@ def _waits_for(active: RunState) -> str | None:
     if active.status is not RunStatus.WAITING:
         return None
     if active.question is not None:
-        asked = [f"the budget {', '.join(active.at_stake)}"]
+        names = [f"the budget {', '.join(active.at_stake)}"]
     else:
         waiting = [call for call in active.calls if call.stage is CallStage.WAITING]
-        asked = [call.call.tool for call in waiting if not call.for_child]
-        if not asked:
+        names = [call.call.tool for call in waiting if not call.for_child]
+        if not names:
             return "the active run waits for a child run; steer it with a message, or cancel it"
     return (
-        f"the active run waits for your approval of {', '.join(asked)}: answer with `palyra approvals`, "
+        f"the active run waits for your approval of {', '.join(names)}: answer with `palyra approvals`, "
         "steer the run with a message, or cancel it"
     )

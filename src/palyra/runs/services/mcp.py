@@ -81,8 +81,8 @@ class McpLaunchOrders:
             cwd=_expanded(server.cwd) if server.cwd is not None else str(self._folder),
         )
 
-    async def _values(self, given: Mapping[str, str]) -> dict[str, str]:
-        return {key: await self._referred.value(text, called=key) for key, text in given.items()}
+    async def _values(self, arguments: Mapping[str, str]) -> dict[str, str]:
+        return {key: await self._referred.value(text, called=key) for key, text in arguments.items()}
 
 
 class McpService:
@@ -106,12 +106,12 @@ class McpService:
     ) -> McpServerStatus:
         """Accept or refuse tools of a server, each by the digest of the definition that the owner has seen."""
         server = self._servers.get(name)
-        known = {tool.tool: tool for tool in server.tools if tool.state in DECIDABLE}
+        mcp_tools = {tool.tool: tool for tool in server.tools if tool.state in DECIDABLE}
         pins = [
             McpToolDecision(
                 server=name,
                 place=server_digest(server.settings),
-                definition=_definition(known, tool, digest),
+                definition=_definition(mcp_tools, tool, digest),
                 accepted=accept,
                 decided_at=self._clock.now(),
                 decided_by=principal,
@@ -157,18 +157,18 @@ def hidden_paths(home: Home, settings: Settings, *, family: tuple[Home, ...]) ->
     )
 
 
-def _definition(known: Mapping[str, McpTool], tool: str, digest: str) -> McpToolDefinition:
-    found = known.get(tool)
-    if found is None:
+def _definition(mcp_tools: Mapping[str, McpTool], tool: str, digest: str) -> McpToolDefinition:
+    mcp_tool = mcp_tools.get(tool)
+    if mcp_tool is None:
         raise McpToolNotFound("The MCP server has no such tool to accept or reject. `palyra mcp show` lists its tools.")
-    if found.digest != digest:
+    if mcp_tool.digest != digest:
         raise McpToolChanged
     return McpToolDefinition(
-        name=found.tool,
-        description=found.description,
-        parameters=found.parameters,
-        reads_only=found.reads_only,
-        digest=found.digest,
+        name=mcp_tool.tool,
+        description=mcp_tool.description,
+        parameters=mcp_tool.parameters,
+        reads_only=mcp_tool.reads_only,
+        digest=mcp_tool.digest,
     )
 
 

@@ -127,23 +127,23 @@ class PolicyShadowService:
 
     # -- judging
 
-    async def compare(self, asked: Sequence[Asked]) -> None:
+    async def compare(self, request: Sequence[Asked]) -> None:
         """Let the candidate judge calls whose decisions are recorded. Nothing is raised: the run must not notice."""
         gate, shadow_id = self._gate, self._shadow_id
         if gate is None:
             return
         try:
-            judged = await asyncio.to_thread(_judge, gate, asked)
+            judged = await asyncio.to_thread(_judge, gate, request)
         except Exception as error:
             # The candidate was checked when it was stored; later problems with it concern only itself.
             log.warning("the candidate policies could not be evaluated: %s", error)
-            self._failed += len(asked)
+            self._failed += len(request)
             self._failure = str(error)[:FAILURE_CHARS] or type(error).__name__
             return
         if shadow_id != self._shadow_id:
             return
         self._judged += len(judged)
-        flips = [_flip(call, now) for (call, _), now in zip(asked, judged, strict=True) if _differs(call, now)]
+        flips = [_flip(call, now) for (call, _), now in zip(request, judged, strict=True) if _differs(call, now)]
         if flips:
             self._flips = [*self._flips, *flips][-MAX_UNWRITTEN:]
             await self.flush()
@@ -152,10 +152,10 @@ class PolicyShadowService:
 
     async def load(self) -> None:
         """Load the candidate, before anything begins."""
-        found = await self._engine.read(policy_shadows.latest)
-        if found is None or found[0].stopped_at is not None:
+        result = await self._engine.read(policy_shadows.latest)
+        if result is None or result[0].stopped_at is not None:
             return
-        shadow, files = found
+        shadow, files = result
         policies = combine(policy for file in files for policy in split(file.text, file.name))
         if policies.hash != shadow.hash:
             # The base of the candidate came with another version of Palyra: from here on it is a different candidate.
@@ -203,13 +203,13 @@ class PolicyShadowService:
                 self._forget()
 
     async def _catch_up(self) -> None:
-        standing = await self._engine.read(policy_shadows.current_id)
-        if standing is None:
+        state = await self._engine.read(policy_shadows.current_id)
+        if state is None:
             self._forget()
-        elif standing != self._shadow_id:
-            found = await self._engine.read(policy_shadows.latest)
-            if found is not None and found[0].stopped_at is None:
-                shadow, files = found
+        elif state != self._shadow_id:
+            result = await self._engine.read(policy_shadows.latest)
+            if result is not None and result[0].stopped_at is None:
+                shadow, files = result
                 policies = combine(policy for file in files for policy in split(file.text, file.name))
                 self._adopt(shadow.shadow_id, policies)
 
@@ -225,25 +225,29 @@ class PolicyShadowService:
 
 
 def _begin(conn: Connection, fresh: ShadowPolicy, files: Sequence[PolicyFile]) -> ShadowPolicy:
-    found = policy_shadows.latest(conn)
-    if found is not None and found[0].stopped_at is None and (found[0].hash, found[1]) == (fresh.hash, tuple(files)):
-        return found[0]
+    result = policy_shadows.latest(conn)
+    if (
+        result is not None
+        and result[0].stopped_at is None
+        and (result[0].hash, result[1]) == (fresh.hash, tuple(files))
+    ):
+        return result[0]
     policy_shadows.begin(conn, fresh, files)
     return fresh
 
 
 def _latest(conn: Connection) -> ShadowPolicy:
-    found = policy_shadows.latest(conn)
-    if found is None:
+    result = policy_shadows.latest(conn)
+    if result is None:
         raise ShadowPolicyNotFound
-    return found[0]
+    return result[0]
 
 
-def _judge(gate: Gate, asked: Sequence[Asked]) -> list[Judgement]:
+def _judge(gate: Gate, request: Sequence[Asked]) -> list[Judgement]:
     # Imported here, off the event loop: a daemon without a candidate does not need it.
     from palyra.policy.simulation import judge_again
 
-    return [judge_again(gate, call, spec) for call, spec in asked]
+    return [judge_again(gate, call, spec) for call, spec in request]
 
 
 def _differs(call: DecidedCall, now: Judgement) -> bool:

@@ -60,8 +60,8 @@ class ProviderService:
         settings = self._settings()
         named = [split_model_name(name)[0] for name in (settings.provider, *settings.fallback)]
         own = [ProviderStatus(name=name) for name in BUILT_IN if name in named]
-        kept = {secret.name for secret in await self._secrets.list(self._owner)}
-        own += await asyncio.to_thread(_provider_statuses, settings.providers, kept=kept, base=self._home.path)
+        stored = {secret.name for secret in await self._secrets.list(self._owner)}
+        own += await asyncio.to_thread(_provider_statuses, settings.providers, stored=stored, base=self._home.path)
         return [self._placed(one, settings) for one in own]
 
     def order(self) -> list[str]:
@@ -104,15 +104,17 @@ class ProviderService:
             one,
             default=split_model_name(settings.provider)[0] == one.name,
             fallback=tuple(
-                place for place, name in enumerate(settings.fallback, start=1) if split_model_name(name)[0] == one.name
+                index for index, name in enumerate(settings.fallback, start=1) if split_model_name(name)[0] == one.name
             ),
             rests_seconds=self._roster.resting().get(one.name, 0.0),
         )
 
 
-def _provider_statuses(tables: Mapping[str, ModelProvider], *, kept: set[str], base: Path) -> list[ProviderStatus]:
+def _provider_statuses(tables: Mapping[str, ModelProvider], *, stored: set[str], base: Path) -> list[ProviderStatus]:
     """Check the settings of each, and whether its keys exist. Blocks."""
-    return [_provider_status(name, table, tuple(_lost(table, kept=kept, base=base))) for name, table in tables.items()]
+    return [
+        _provider_status(name, table, tuple(_lost(table, stored=stored, base=base))) for name, table in tables.items()
+    ]
 
 
 def _provider_status(name: str, table: ModelProvider, lost: tuple[UnresolvedKey, ...]) -> ProviderStatus:
@@ -131,7 +133,7 @@ def _provider_status(name: str, table: ModelProvider, lost: tuple[UnresolvedKey,
     )
 
 
-def _lost(table: ModelProvider, *, kept: set[str], base: Path) -> Iterator[UnresolvedKey]:
+def _lost(table: ModelProvider, *, stored: set[str], base: Path) -> Iterator[UnresolvedKey]:
     """Find references that do not resolve. Their values are checked, and not kept."""
     for text in (table.key, *table.keys, *table.headers.values()):
         if not text or (reference := reference_of(text)) is None:
@@ -139,7 +141,7 @@ def _lost(table: ModelProvider, *, kept: set[str], base: Path) -> Iterator[Unres
         try:
             if reference.kind != "vault":
                 resolve(reference, base=base)
-            elif reference.rest not in kept:
+            elif reference.rest not in stored:
                 raise SecretReferenceNotFound(f"the vault has no secret {reference.rest}.")
         except SecretReferenceNotFound as error:
             yield UnresolvedKey(reference=text, reason=error.detail)

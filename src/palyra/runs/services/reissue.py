@@ -39,13 +39,13 @@ class ReissuePlan:
 
     def accepted(self, principal: PrincipalId, limits: Limits, *, at: datetime) -> RunAccepted:
         """Return the event that accepts that run."""
-        asked = self.approval
+        approval = self.approval
         return RunAccepted(
             at=at,
             actor=principal,
             # The text quotes what the call would do, so it is trusted as much as the arguments and no more.
-            labels=asked.labels,
-            text=f"Ask me again about this, which I did not answer in time: {asked.effect.summary[:SUMMARY_SHOWN]}",
+            labels=approval.labels,
+            text=f"Ask me again about this, which I did not answer in time: {approval.effect.summary[:SUMMARY_SHOWN]}",
             principal=principal,
             agent_id=self.agent.agent_id,
             agent_reason=self.agent_reason,
@@ -53,41 +53,44 @@ class ReissuePlan:
             channel=ORIGIN,
             source_channels=self.channels,
             reissue=Reissue(
-                approval_id=asked.approval_id, tool=asked.tool, arguments=asked.arguments, labels=asked.labels
+                approval_id=approval.approval_id,
+                tool=approval.tool,
+                arguments=approval.arguments,
+                labels=approval.labels,
             ),
         )
 
 
 def find(conn: Connection, principal: PrincipalId, name: str, *, at: datetime) -> tuple[Approval, Session]:
     """Return an approval request by its id or code, and its session; raise unless it can be reissued."""
-    asked = overdue(conn, principal, name)
-    check_overdue(asked, at=at)
-    session = sessions.get(conn, asked.session_id, principal)
+    approval = overdue(conn, principal, name)
+    check_overdue(approval, at=at)
+    session = sessions.get(conn, approval.session_id, principal)
     if session is None:
         raise SessionNotFound(
             "The session of this approval request was moved to the archive. Ask the agent in another session."
         )
     if session.archived_at is not None:
         raise SessionArchivedError
-    return asked, session
+    return approval, session
 
 
-def settle(conn: Connection, book: SessionWriter, asked: Approval, *, at: datetime) -> RunState | None:
+def settle(conn: Connection, writer: SessionWriter, approval: Approval, *, at: datetime) -> RunState | None:
     """Deny the call whose approval request expired, if that was not done yet; return the new state of its run."""
-    state = replay(conn, asked.run_id)
-    if not is_waiting(state, asked.call_id, asked.approval_id):
+    state = replay(conn, approval.run_id)
+    if not is_waiting(state, approval.call_id, approval.approval_id):
         return None
-    return book.add(state, timed_out(asked.call_id, asked.approval_id, at=at))
+    return writer.add(state, timed_out(approval.call_id, approval.approval_id, at=at))
 
 
-def under_way(conn: Connection, asked: Approval) -> AcceptedMessage | None:
+def under_way(conn: Connection, approval: Approval) -> AcceptedMessage | None:
     """Return the run that reissues it already, unless that has ended."""
-    if asked.reissued_as is None:
+    if approval.reissued_as is None:
         return None
-    run = runs.get(conn, asked.reissued_as, asked.principal)
+    run = runs.get(conn, approval.reissued_as, approval.principal)
     if run is None or run.ended_at is not None:
         return None
-    active = next((run_id for run_id, started in runs.open_in(conn, asked.session_id) if started), None)
+    active = next((run_id for run_id, started in runs.open_in(conn, approval.session_id) if started), None)
     return AcceptedMessage(
         run_id=run.run_id,
         session_id=run.session_id,
@@ -97,10 +100,10 @@ def under_way(conn: Connection, asked: Approval) -> AcceptedMessage | None:
     )
 
 
-def prepare(conn: Connection, principal: PrincipalId, asked: Approval, session: Session) -> ReissuePlan:
+def prepare(conn: Connection, principal: PrincipalId, approval: Approval, session: Session) -> ReissuePlan:
     """Choose the agent that proposes the call: the same as before, or the session's if that one is gone."""
-    agent = agents.get(conn, asked.agent_id, principal)
+    agent = agents.get(conn, approval.agent_id, principal)
     reason = "it proposed the call"
     if agent is None:
         agent, reason = choose(conn, principal, session)
-    return ReissuePlan(asked, session, agent, reason, replay(conn, asked.run_id).channels)
+    return ReissuePlan(approval, session, agent, reason, replay(conn, approval.run_id).channels)

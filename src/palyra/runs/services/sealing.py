@@ -89,20 +89,20 @@ class SecretSealer:
             return {}
 
         def query(conn: Connection) -> list[tuple[SealedValue, list[SealedOrigin]]]:
-            found = sealed_secrets.get(conn, principal, ids)
-            return [(one, sealed_secrets.origins_of(conn, principal, one.sealed_id)) for one in found]
+            result = sealed_secrets.get(conn, principal, ids)
+            return [(one, sealed_secrets.origins_of(conn, principal, one.sealed_id)) for one in result]
 
-        found = await self._engine.read(query)
-        return await asyncio.to_thread(self._opened, found) if found else {}
+        result = await self._engine.read(query)
+        return await asyncio.to_thread(self._opened, result) if result else {}
 
-    def _opened(self, found: Sequence[tuple[SealedValue, list[SealedOrigin]]]) -> dict[str, OpenedSecret]:
+    def _opened(self, result: Sequence[tuple[SealedValue, list[SealedOrigin]]]) -> dict[str, OpenedSecret]:
         key = self._key.load()
         if key is None:
             raise self._key.missing()
         opened: dict[str, OpenedSecret] = {}
-        for one, origins in found:
+        for one, origins in result:
             if one.key_id != key.key_id:
-                raise self._key.other(marker(one.sealed_id), sealed_with=one.key_id, found=key)
+                raise self._key.other(marker(one.sealed_id), sealed_with=one.key_id, vault_key=key)
             value = key.open(one.sealed, _bond(one.principal, one.sealed_id)).decode()
             proved = (
                 origin.origin
@@ -117,8 +117,8 @@ class SecretSealer:
         """Return a text, or a JSON value with texts in it, as its owner may see it: with values in place of markers."""
         opened = await self._open_for_display(principal, markers_in(value))
         values = {name: one.value for name, one in opened.items()}
-        shown = map_texts(value, lambda text: resolve_markers(text, values.get))
-        return cast("T", shown)
+        rows = map_texts(value, lambda text: resolve_markers(text, values.get))
+        return cast("T", rows)
 
     async def reveal(self, principal: PrincipalId, sealed_id: str) -> str:
         """Return one value to its owner."""
@@ -138,10 +138,12 @@ class SecretSealer:
         self, principal: PrincipalId, *, limit: int, before: tuple[int, str] | None = None
     ) -> list[SealedRecord]:
         """Return the principal's sealed values, the latest first, without the values themselves."""
-        found = await self._engine.read(lambda conn: sealed_secrets.page(conn, principal, before=before, limit=limit))
+        sealed_listings = await self._engine.read(
+            lambda conn: sealed_secrets.page(conn, principal, before=before, limit=limit)
+        )
         return [
             SealedRecord(sealed_id=one.sealed_id, origins=one.origins, created_at=from_ms(one.created_ms))
-            for one in found
+            for one in sealed_listings
         ]
 
     async def forget(self, principal: PrincipalId, sealed_id: str) -> None:
@@ -204,32 +206,34 @@ class SealingUnit:
 
     async def seal_arguments(self, tool: str, arguments: JsonObject, *, only_inert: bool) -> JsonObject:
         """Return arguments with markers for the secrets that a call brings itself."""
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         changed: dict[str, str] = {}
         for text in _texts(arguments):
             changed[text], ids = await self.seal_text(text, (), only_inert=only_inert)
-            found |= ids
-        if not found:
+            values |= ids
+        if not values:
             return arguments
         recorded = map_arguments(arguments, lambda text: changed.get(text, text))
         origin = call_origin(tool, recorded)
-        self._origins |= {(sealed_id, origin) for sealed_id in found}
+        self._origins |= {(sealed_id, origin) for sealed_id in values}
         return recorded
 
     async def seal_text(
         self, text: str, origins: Sequence[str] = (), *, only_inert: bool = False
     ) -> tuple[str, dict[str, str]]:
         """Return the text with markers, and the values behind them by id."""
-        known = self._seals.used.sealed(self._principal)
+        cached = self._seals.used.sealed(self._principal)
         is_long = len(text) > LONG_CHARS
-        found = await asyncio.to_thread(_bounds, text, only_inert) if is_long else _bounds(text, only_inert)
-        known = {value: name for value, name in known.items() if value in text and (not only_inert or _is_inert(value))}
-        if not found and not known:
+        result = await asyncio.to_thread(_bounds, text, only_inert) if is_long else _bounds(text, only_inert)
+        cached = {
+            value: name for value, name in cached.items() if value in text and (not only_inert or _is_inert(value))
+        }
+        if not result and not cached:
             return text, {}
         if self._key is None:
             self._key = await self._seals.key_for(self._principal)
         key = self._key
-        text, values = await asyncio.to_thread(self._with_markers, text, found, known, key)
+        text, values = await asyncio.to_thread(self._with_markers, text, result, cached, key)
         for sealed_id, value in values.items():
             self._seals.used.add_sealed(self._principal, value, sealed_id)
         self._values |= values
@@ -237,12 +241,12 @@ class SealingUnit:
         return text, values
 
     def _with_markers(
-        self, text: str, found: Sequence[tuple[int, int]], known: dict[str, str], key: VaultKey | None
+        self, text: str, result: Sequence[tuple[int, int]], cached: dict[str, str], key: VaultKey | None
     ) -> tuple[str, dict[str, str]]:
         values: dict[str, str] = {}
         pieces: list[str] = []
         done = 0
-        for start, end in found:
+        for start, end in result:
             instead = REMOVED
             if key is not None and len(values) < MAX_IN_TEXT:
                 sealed_id = key.marker_id(self._principal, text[start:end].encode())
@@ -254,7 +258,7 @@ class SealingUnit:
             done = end
         text = "".join([*pieces, text[done:]])
         # A value that was sealed before is sealed again: whether that unit was committed is not known here.
-        again = [value for value in known if value in text]
+        again = [value for value in cached if value in text]
         if key is None:
             self.removed += len(again)
             return replace_values(text, {value: REMOVED for value in again}), values
@@ -296,8 +300,8 @@ def _bond(principal: PrincipalId, sealed_id: str) -> SealedContext:
 
 
 def _bounds(text: str, only_inert: bool) -> list[tuple[int, int]]:
-    found = [(span.start, span.end) for span in secret_spans(text) if span.is_sure]
-    return [(start, end) for start, end in found if not only_inert or _is_inert(text[start:end])]
+    result = [(span.start, span.end) for span in secret_spans(text) if span.is_sure]
+    return [(start, end) for start, end in result if not only_inert or _is_inert(text[start:end])]
 
 
 def _is_inert(value: str) -> bool:

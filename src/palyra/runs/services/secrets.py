@@ -97,8 +97,10 @@ class UsedSecrets:
     def forget_sealed(self, principal: PrincipalId, sealed_id: str) -> None:
         """Stop recognising a sealed value."""
         with self._lock:
-            for known in [known for known, name in self._sealed.items() if (known[0], name) == (principal, sealed_id)]:
-                del self._sealed[known]
+            for cached in [
+                cached for cached, name in self._sealed.items() if (cached[0], name) == (principal, sealed_id)
+            ]:
+                del self._sealed[cached]
 
     def _known(self, principal: PrincipalId | None) -> list[tuple[bytes, str]]:
         with self._lock:
@@ -119,9 +121,9 @@ class SecretService:
     ) -> SecretRecord:
         """Store a value under a name, replacing an earlier one; return everything except the value."""
         check_name(name)
-        wanted = check_scope(scope or SecretScope())
-        text = secrets.scope_text(wanted)
-        kept = SecretValue(name, check_value(value, wanted))
+        secret_scope = check_scope(scope or SecretScope())
+        text = secrets.scope_text(secret_scope)
+        secret_value = SecretValue(name, check_value(value, secret_scope))
         key = await self._key_to_seal()
         now = self._clock.now()
 
@@ -130,26 +132,28 @@ class SecretService:
             before = next((other.record for other in others if other.record.name == name), None)
             if before is None and len(others) >= MAX_SECRETS:
                 raise SecretLimitReached
-            _check_is_free(conn, principal, name, wanted, others=others)
+            _check_is_free(conn, principal, name, secret_scope, others=others)
             record = SecretRecord(
                 name=name,
                 principal=principal,
                 version=before.version + 1 if before is not None else 1,
-                scope=wanted,
+                scope=secret_scope,
                 created_at=before.created_at if before is not None else now,
                 updated_at=now,
             )
-            closed = key.seal(kept.reveal(), SealedContext(principal, name, record.version, text))
+            closed = key.seal(secret_value.reveal(), SealedContext(principal, name, record.version, text))
             secrets.put(conn, StoredSecret(record, text, key.key_id, closed))
             return record
 
         record = await self._engine.write(unit)
-        self._used.add(principal, kept)
+        self._used.add(principal, secret_value)
         return record
 
     async def list(self, principal: PrincipalId) -> list[SecretRecord]:
         """Return the principal's secrets by name, without their values."""
-        return [kept.record for kept in await self._engine.read(lambda conn: secrets.of(conn, principal))]
+        return [
+            stored_secret.record for stored_secret in await self._engine.read(lambda conn: secrets.of(conn, principal))
+        ]
 
     async def delete(self, principal: PrincipalId, name: str) -> None:
         """Delete a secret. This needs no key, so that a vault whose key is lost can be cleaned up."""
@@ -173,47 +177,53 @@ class SecretService:
         neither to the model nor on the tape.
         """
         headers: dict[str, str] = {}
-        for kept in await self._fitting(principal, agent_id, host, tool):
-            if only is not None and kept.record.name not in only:
+        for stored_secret in await self._fitting(principal, agent_id, host, tool):
+            if only is not None and stored_secret.record.name not in only:
                 continue
-            scope = kept.record.scope
-            header = header_value(scope, (await self._opened(kept)).reveal())
+            scope = stored_secret.record.scope
+            header = header_value(scope, (await self._opened(stored_secret)).reveal())
             headers[scope.header] = header
             # A short value is known by its full header: alone it would match by chance.
-            self._used.add(principal, SecretValue(kept.record.name, header.encode("latin-1")))
+            self._used.add(principal, SecretValue(stored_secret.record.name, header.encode("latin-1")))
         return headers
 
     async def names_for(
         self, principal: PrincipalId, agent_id: AgentId, host: str, *, tool: str = FETCH
     ) -> tuple[str, ...]:
         """Return the names of the secrets that would be sent to a host. None is opened or counts as used."""
-        return tuple(sorted(kept.record.name for kept in await self._fitting(principal, agent_id, host, tool)))
+        return tuple(
+            sorted(stored_secret.record.name for stored_secret in await self._fitting(principal, agent_id, host, tool))
+        )
 
     async def _fitting(self, principal: PrincipalId, agent_id: AgentId, host: str, tool: str) -> Sequence[StoredSecret]:
         try:
-            wanted = host_name(host)
+            requested = host_name(host)
         except SecretScopeInvalid:
             return []  # for example an IPv6 address in brackets: no secret can be meant for it
-        found = await self._engine.read(lambda conn: secrets.of(conn, principal))
-        return [kept for kept in found if may_use(kept.record.scope, host=wanted, agent_id=agent_id, tool=tool)]
+        stored_secrets = await self._engine.read(lambda conn: secrets.of(conn, principal))
+        return [
+            stored_secret
+            for stored_secret in stored_secrets
+            if may_use(stored_secret.record.scope, host=requested, agent_id=agent_id, tool=tool)
+        ]
 
     async def value_of(self, principal: PrincipalId, name: str) -> SecretValue:
         """Return a secret for a part of the daemon that the configuration lets use it (`vault:NAME`)."""
         check_name(name)
-        found = await self._engine.read(lambda conn: secrets.get(conn, principal, name))
-        if found is None:
+        stored_secret = await self._engine.read(lambda conn: secrets.get(conn, principal, name))
+        if stored_secret is None:
             raise SecretNotFound(f"There is no secret {name}. Store it with `palyra secrets set {name}`.")
-        return await self._opened(found)
+        return await self._opened(stored_secret)
 
-    async def _opened(self, kept: StoredSecret) -> SecretValue:
-        record = kept.record
+    async def _opened(self, stored_secret: StoredSecret) -> SecretValue:
+        record = stored_secret.record
         key = await asyncio.to_thread(self._key.load)
         if key is None:
             raise self._key.missing()
-        if key.key_id != kept.key_id:
-            raise self._key.other(record.name, sealed_with=kept.key_id, found=key)
-        bond = SealedContext(record.principal, record.name, record.version, kept.scope)
-        value = SecretValue(record.name, key.open(kept.sealed, bond))
+        if key.key_id != stored_secret.key_id:
+            raise self._key.other(record.name, sealed_with=stored_secret.key_id, vault_key=key)
+        bond = SealedContext(record.principal, record.name, record.version, stored_secret.scope)
+        value = SecretValue(record.name, key.open(stored_secret.sealed, bond))
         self._used.add(record.principal, value)
         await self._note_use(record)
         return value

@@ -34,8 +34,8 @@ async def as_markdown(engine: Engine, session: Session) -> AsyncIterator[str]:
     yield f"# {session.title or 'Untitled session'}\n\nSession {session.session_id}, begun {begun}\n"
     after = 0
     while page := await engine.read(lambda conn, after=after: _following(conn, session, after)):  # type: ignore[misc]
-        for kept in page:
-            yield _section(kept)
+        for message in page:
+            yield _section(message)
         after = page[-1].tape_seq
 
 
@@ -43,8 +43,8 @@ def _following(conn: Connection, session: Session, after: int) -> list[StoredMes
     return messages.following(conn, session.session_id, after_seq=after, limit=SLICE)
 
 
-def _section(kept: StoredMessage) -> str:
-    message, at = kept.message, from_ms(kept.at_ms)
+def _section(stored_message: StoredMessage) -> str:
+    message, at = stored_message.message, from_ms(stored_message.at_ms)
     who = {Role.USER: "You", Role.ASSISTANT: "Palyra", Role.TOOL: "Tool"}[message.role]
     text = message.text
     if message.role is Role.TOOL:

@@ -61,50 +61,50 @@ def resolve(
 ) -> ResolvedSession:
     """Find the session that `ref` names, or create it, and lock its tape; reset it if requested."""
     _check_names(ref)
-    found = _find(conn, principal, ref)
-    if found is None and ref.require_existing:
+    session = _find(conn, principal, ref)
+    if session is None and ref.require_existing:
         raise SessionNotFound
-    if found is None:
+    if session is None:
         made = _make(conn, principal, ref=ref, ids=ids, at=at)
         # Another request may have created it at the same time.
         if made is not None:
             return made
-        found = _find(conn, principal, ref)
-        if found is None:
+        session = _find(conn, principal, ref)
+        if session is None:
             # The key is new, but the label is another session's.
             raise SessionReferenceConflict
-    book = SessionWriter.open(conn, found.session_id, ids=ids)
+    writer = SessionWriter.open(conn, session.session_id, ids=ids)
     if ref.reset:
-        _reset(conn, book, found, at=at)
+        _reset(conn, writer, session, at=at)
     # Only with its tape locked is the session stable: it may have been archived since it was found.
-    return ResolvedSession(sessions.get(conn, found.session_id, principal) or found, False, book)
+    return ResolvedSession(sessions.get(conn, session.session_id, principal) or session, False, writer)
 
 
 def _check_names(ref: SessionRef) -> None:
-    for name, value, most in (("key", ref.key, MAX_KEY_CHARS), ("label", ref.label, MAX_LABEL_CHARS)):
+    for name, value, maximum in (("key", ref.key, MAX_KEY_CHARS), ("label", ref.label, MAX_LABEL_CHARS)):
         if value is not None:
             clean_text(value, what=name)
-            if not value.strip() or len(value) > most:
+            if not value.strip() or len(value) > maximum:
                 raise SessionNameInvalid(
-                    f"The session's {name} must have 1 to {most} characters; this one has {len(value)}."
+                    f"The session's {name} must have 1 to {maximum} characters; this one has {len(value)}."
                 )
 
 
 def _find(conn: Connection, principal: PrincipalId, ref: SessionRef) -> Session | None:
     """Return the session named, None if it may be created. A caller never chooses an id: an unknown id is an error."""
     if ref.session_id is not None:
-        found = sessions.get(conn, SessionId(parse_ulid(ref.session_id, "session id")), principal)
-        if found is None:
+        session = sessions.get(conn, SessionId(parse_ulid(ref.session_id, "session id")), principal)
+        if session is None:
             raise SessionNotFound
     elif ref.key is not None:
-        found = sessions.by_key(conn, ref.key, principal)
+        session = sessions.by_key(conn, ref.key, principal)
     elif ref.label is not None:
-        found = sessions.by_label(conn, ref.label, principal)
+        session = sessions.by_label(conn, ref.label, principal)
     else:
         return None
-    if found is not None and (ref.key not in (None, found.key) or ref.label not in (None, found.label)):
+    if session is not None and (ref.key not in (None, session.key) or ref.label not in (None, session.label)):
         raise SessionReferenceConflict
-    return found
+    return session
 
 
 def _make(
@@ -116,14 +116,14 @@ def _make(
     at: datetime,
 ) -> ResolvedSession | None:
     session = new_session(SessionId(ids.new()), principal, at=at, key=ref.key, label=ref.label)
-    book = SessionWriter.create(conn, session, parent=None, ids=ids)
-    return ResolvedSession(session, True, book) if book is not None else None
+    writer = SessionWriter.create(conn, session, parent=None, ids=ids)
+    return ResolvedSession(session, True, writer) if writer is not None else None
 
 
-def _reset(conn: Connection, book: SessionWriter, session: Session, *, at: datetime) -> None:
+def _reset(conn: Connection, writer: SessionWriter, session: Session, *, at: datetime) -> None:
     if runs.open_in(conn, session.session_id):
         raise SessionBusy
-    book.note(SessionReset(at=at, actor=session.principal))
+    writer.note(SessionReset(at=at, actor=session.principal))
 
 
 class SessionService:
@@ -163,51 +163,51 @@ class SessionService:
             )
         title = without_secrets(title)
 
-        def change(conn: Connection, book: SessionWriter, session: Session, at: datetime) -> None:
-            book.note(SessionRenamed(at=at, actor=principal, title=title))
+        def change(conn: Connection, writer: SessionWriter, session: Session, at: datetime) -> None:
+            writer.note(SessionRenamed(at=at, actor=principal, title=title))
 
         return await self._change(principal, session_id, change)
 
     async def reset(self, principal: PrincipalId, session_id: str) -> Session:
         """Set a boundary: what was said before is no longer context."""
         return await self._change(
-            principal, session_id, lambda conn, book, session, at: _reset(conn, book, session, at=at)
+            principal, session_id, lambda conn, writer, session, at: _reset(conn, writer, session, at=at)
         )
 
     async def archive(self, principal: PrincipalId, session_id: str) -> Session:
         """Archive the session; it keeps its key."""
 
-        def change(conn: Connection, book: SessionWriter, session: Session, at: datetime) -> None:
+        def change(conn: Connection, writer: SessionWriter, session: Session, at: datetime) -> None:
             if runs.open_in(conn, session.session_id):
                 raise SessionBusy
             if session.archived_at is None:
-                book.note(SessionArchived(at=at, actor=principal))
+                writer.note(SessionArchived(at=at, actor=principal))
 
         return await self._change(principal, session_id, change)
 
     async def unarchive(self, principal: PrincipalId, session_id: str) -> Session:
         """Take the session out of the archive."""
 
-        def change(conn: Connection, book: SessionWriter, session: Session, at: datetime) -> None:
+        def change(conn: Connection, writer: SessionWriter, session: Session, at: datetime) -> None:
             if session.archived_at is None:
                 return
             if session.label is not None and sessions.by_label(conn, session.label, principal) is not None:
                 raise SessionReferenceConflict(
                     f"Another session now has the label {session.label!r}. Archive that one first."
                 )
-            book.note(SessionUnarchived(at=at, actor=principal))
+            writer.note(SessionUnarchived(at=at, actor=principal))
 
         return await self._change(principal, session_id, change)
 
     async def cleanup(self, principal: PrincipalId, session_id: str) -> Session:
         """Cancel what is active or queued, archive the session, and free its key."""
 
-        def change(conn: Connection, book: SessionWriter, session: Session, at: datetime) -> None:
+        def change(conn: Connection, writer: SessionWriter, session: Session, at: datetime) -> None:
             # The queue first, so that the end of the active run starts nothing.
             for run_id, active in sorted(runs.open_in(conn, session.session_id), key=lambda item: item[1]):
-                _cancel(conn, book, run_id, principal=principal, at=at, active=active)
+                _cancel(conn, writer, run_id, principal=principal, at=at, active=active)
             if session.archived_at is None or session.key is not None:
-                book.note(SessionArchived(at=at, actor=principal, freed_key=session.key))
+                writer.note(SessionArchived(at=at, actor=principal, freed_key=session.key))
 
         return await self._change(principal, session_id, change)
 
@@ -217,20 +217,20 @@ class SessionService:
         session_id: str,
         change: Callable[[Connection, SessionWriter, Session, datetime], None],
     ) -> Session:
-        wanted = SessionId(parse_ulid(session_id, "session id"))
+        requested_session_id = SessionId(parse_ulid(session_id, "session id"))
         at = self._clock.now()
 
         def unit(conn: Connection) -> Session:
-            if sessions.get(conn, wanted, principal) is None:
+            if sessions.get(conn, requested_session_id, principal) is None:
                 raise SessionNotFound
-            book = SessionWriter.open(conn, wanted, ids=self._ids)
+            writer = SessionWriter.open(conn, requested_session_id, ids=self._ids)
             # Checked again now that the tape is locked: it may have been archived.
-            session = sessions.get(conn, wanted, principal)
+            session = sessions.get(conn, requested_session_id, principal)
             if session is None:
                 raise SessionNotFound
-            change(conn, book, session, at)
-            book.close()
-            changed = sessions.get(conn, wanted, principal)
+            change(conn, writer, session, at)
+            writer.close()
+            changed = sessions.get(conn, requested_session_id, principal)
             assert changed is not None
             return changed
 
@@ -238,9 +238,9 @@ class SessionService:
 
 
 def _cancel(
-    conn: Connection, book: SessionWriter, run_id: RunId, *, principal: PrincipalId, at: datetime, active: bool
+    conn: Connection, writer: SessionWriter, run_id: RunId, *, principal: PrincipalId, at: datetime, active: bool
 ) -> None:
     reason = "the session was cleaned up"
-    state = book.add(replay(conn, run_id), CancelRequested(at=at, actor=principal, reason=reason))
+    state = writer.add(replay(conn, run_id), CancelRequested(at=at, actor=principal, reason=reason))
     if not active or not runs.is_leased(conn, run_id, now_ms=to_ms(at)):
-        book.add(state, RunCancelled(at=at, actor=principal, reason=reason))
+        writer.add(state, RunCancelled(at=at, actor=principal, reason=reason))

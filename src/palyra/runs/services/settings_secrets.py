@@ -29,10 +29,10 @@ class SettingsSecrets:
             return text
         if reference.kind == "vault":
             return (await self._secrets.value_of(self._owner, reference.rest)).reveal().decode(errors="replace")
-        found = await asyncio.to_thread(resolve, reference, base=self._home.path)
-        if len(found) >= MIN_SECRET_CHARS:
-            self._used.add(self._owner, SecretValue(called or text, found.encode()))
-        return found
+        match = await asyncio.to_thread(resolve, reference, base=self._home.path)
+        if len(match) >= MIN_SECRET_CHARS:
+            self._used.add(self._owner, SecretValue(called or text, match.encode()))
+        return match
 
     def hide(self, text: str) -> str:
         """Return a text without the owner's values, to show to the owner."""

@@ -65,11 +65,13 @@ class TokenService:
         """
         whose = PrincipalId(principal or actor.principal)
         now_ms = to_ms(self._clock.now())
-        given = ALL if TokenScope.ADMIN in scopes else frozenset(scopes)
-        _check(whose, name, given, ttl)
+        token_scopes = ALL if TokenScope.ADMIN in scopes else frozenset(scopes)
+        _check(whose, name, token_scopes, ttl)
         expires_ms = now_ms + ttl // timedelta(milliseconds=1) if ttl is not None else None
-        _entitle(actor, whose, scopes=given, expires_ms=expires_ms)
-        record = TokenRecord(TokenId(self._ids.new()), whose, name.strip(), now_ms, scopes=given, expires_ms=expires_ms)
+        _entitle(actor, whose, scopes=token_scopes, expires_ms=expires_ms)
+        record = TokenRecord(
+            TokenId(self._ids.new()), whose, name.strip(), now_ms, scopes=token_scopes, expires_ms=expires_ms
+        )
         secret = tokens.new_secret()
 
         def unit(conn: Connection) -> None:
@@ -94,15 +96,17 @@ class TokenService:
 
     async def revoke(self, actor: TokenHolder, token_id: str) -> TokenRecord:
         """Revoke a token."""
-        wanted = TokenId(parse_ulid(token_id, "token id"))
+        requested_token_id = TokenId(parse_ulid(token_id, "token id"))
         now_ms = to_ms(self._clock.now())
 
         def unit(conn: Connection) -> TokenRecord:
-            found = tokens.get(conn, wanted)
-            if found is None or (found.principal != actor.principal and TokenScope.ADMIN not in actor.scopes):
+            token_record = tokens.get(conn, requested_token_id)
+            if token_record is None or (
+                token_record.principal != actor.principal and TokenScope.ADMIN not in actor.scopes
+            ):
                 raise TokenNotFound
-            tokens.revoke(conn, wanted, now_ms=now_ms)
-            revoked = tokens.get(conn, wanted)
+            tokens.revoke(conn, requested_token_id, now_ms=now_ms)
+            revoked = tokens.get(conn, requested_token_id)
             assert revoked is not None
             return revoked
 

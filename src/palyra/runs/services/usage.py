@@ -79,11 +79,11 @@ class UsageService:
 
     async def why_run(self, principal: PrincipalId | None, name: str) -> UsageCauses:
         """Return what caused the model turns of a run and of its child runs."""
-        wanted = RunId(parse_ulid(name, "run id"))
+        run_id = RunId(parse_ulid(name, "run id"))
 
         def query(conn: Connection) -> UsageCauses:
-            turns = _turns(conn, wanted, principal)
-            told = tuple(
+            turns = _turns(conn, run_id, principal)
+            turn_usages = tuple(
                 TurnUsage(
                     run_id=turn.run_id,
                     turn=turn.turn,
@@ -97,15 +97,15 @@ class UsageService:
                 for turn in turns
             )
             grouped: dict[tuple[str, str], UsageTotal] = {}
-            for one in told:
-                known = grouped.get((one.cause, one.step), UsageTotal())
-                grouped[one.cause, one.step] = _plus(known, one.used)
+            for one in turn_usages:
+                usage_total = grouped.get((one.cause, one.step), UsageTotal())
+                grouped[one.cause, one.step] = _plus(usage_total, one.used)
             total = UsageTotal()
             for used in grouped.values():
                 total = _plus(total, used)
             causes = (UsageCause(cause=cause, step=step, used=used) for (cause, step), used in grouped.items())
             currency = self._settings().currency
-            return UsageCauses(currency=currency, run_id=wanted, causes=tuple(causes), turns=told, total=total)
+            return UsageCauses(currency=currency, run_id=run_id, causes=tuple(causes), turns=turn_usages, total=total)
 
         return await self._engine.read(query)
 
@@ -114,19 +114,19 @@ def _plus(first: UsageTotal, second: UsageTotal) -> UsageTotal:
     return UsageTotal(**{name: getattr(first, name) + getattr(second, name) for name in UsageTotal.__struct_fields__})
 
 
-def _turns(conn: Connection, wanted: RunId, principal: PrincipalId | None) -> list[LedgerTurn]:
+def _turns(conn: Connection, run_id: RunId, principal: PrincipalId | None) -> list[LedgerTurn]:
     """Return the turns of a run and of its child runs; a call for embeddings has only one."""
-    if (call := embeddings.find(conn, wanted, principal)) is not None:
+    if (call := embeddings.find(conn, run_id, principal)) is not None:
         return [call]
-    state = _run(conn, wanted, principal)
+    state = _run(conn, run_id, principal)
     turns = usage.of_root(conn, state.root_run_id, principal, limit=MAX_TURNS)
     # Of a child only its own usage: the rest belongs to its parent.
-    return turns if state.parent is None else [turn for turn in turns if turn.run_id == wanted]
+    return turns if state.parent is None else [turn for turn in turns if turn.run_id == run_id]
 
 
 def _run(conn: Connection, run_id: RunId, principal: PrincipalId | None) -> RunState:
-    known = runs.session_of(conn, run_id) if principal is None else runs.get(conn, run_id, principal)
-    if known is None:
+    cached = runs.session_of(conn, run_id) if principal is None else runs.get(conn, run_id, principal)
+    if cached is None:
         raise RunNotFound
     return replay(conn, run_id)
 
@@ -139,8 +139,8 @@ def _label(conn: Connection, by: UsageGrouping, name: str) -> str:
         case UsageGrouping.AGENT:
             return agents.name_of(conn, AgentId(name)) or ""
         case UsageGrouping.RUN:
-            said = runs.input_of(conn, RunId(name))
-            return said if said is not None else EMBEDDINGS if embeddings.find(conn, name, None) is not None else ""
+            text = runs.input_of(conn, RunId(name))
+            return text if text is not None else EMBEDDINGS if embeddings.find(conn, name, None) is not None else ""
         case UsageGrouping.MODEL | UsageGrouping.DAY | UsageGrouping.PRINCIPAL:
             return ""
 
@@ -150,10 +150,12 @@ def _standings(
 ) -> Iterator[BudgetStatus]:
     for name, budget in settings.budgets.items():
         for account, amount in _accounts(conn, budget, principal, at=at):
-            found = _budget_status(name, budget, account, amount, currency=settings.currency, at=at)
+            budget_status = _budget_status(name, budget, account, amount, currency=settings.currency, at=at)
             of, _, whose = account.scope.partition(":")
             by = {"session": UsageGrouping.SESSION, "agent": UsageGrouping.AGENT}.get(of)
-            yield replace(found, label=_label(conn, by, whose)) if by is not None and principal else found
+            yield (
+                replace(budget_status, label=_label(conn, by, whose)) if by is not None and principal else budget_status
+            )
 
 
 def _accounts(
@@ -172,16 +174,16 @@ def _accounts(
         if _may_know(conn, account, principal):
             yield from accounts.read_balances(conn, [account], at=at).items()
         return
-    known = accounts.highest(conn, budget.subject, period, limit=MAX_CHECKED)
+    cached = accounts.highest(conn, budget.subject, period, limit=MAX_CHECKED)
     fitting = (
         (account, amount)
-        for account, amount in known
+        for account, amount in cached
         if _counts(conn, budget, account) and _may_know(conn, account, principal)
         # What a run that has ended could still spend is of no use.
         if period is not None or runs.is_open(conn, RunId(account.period))
     )
-    for found, _ in zip(fitting, range(MAX_ACCOUNTS), strict=False):
-        yield found
+    for result, _ in zip(fitting, range(MAX_ACCOUNTS), strict=False):
+        yield result
 
 
 def _counts(conn: Connection, budget: Budget, account: Account) -> bool:

@@ -79,7 +79,7 @@ class _TraceSearch:
             return self._entry(*entry)
         if not _is_id(self._name):
             return self._code() or self._file(path)
-        wanted = parse_ulid(self._name)
+        requested = parse_ulid(self._name)
         ways = (
             self._run,
             self._approval,
@@ -89,26 +89,28 @@ class _TraceSearch:
             self._embeddings,
             self._call,
         )
-        found = next((trace for way in ways if (trace := way(wanted)) is not None), None)
-        if found is None:
+        matching_trace = next((trace for way in ways if (trace := way(requested)) is not None), None)
+        if matching_trace is None:
             raise TraceSubjectNotFound(self._name)
-        return found
+        return matching_trace
 
     # -- what can be named
 
     def _last(self) -> Trace:
-        found = runs.page(self._conn, self._principal, session_id=None, before=None, limit=1, now_ms=self._now_ms)
-        if not found:
+        matching_runs = runs.page(
+            self._conn, self._principal, session_id=None, before=None, limit=1, now_ms=self._now_ms
+        )
+        if not matching_runs:
             raise TraceSubjectNotFound(self._name, "You have no run yet")
-        return self._traced("run", self._tree(found[0].run_id))
+        return self._traced("run", self._tree(matching_runs[0].run_id))
 
-    def _run(self, wanted: str) -> Trace | None:
-        found = runs.get(self._conn, RunId(wanted), self._principal)
-        return None if found is None else self._traced("run", self._tree(found.run_id))
+    def _run(self, requested: str) -> Trace | None:
+        run = runs.get(self._conn, RunId(requested), self._principal)
+        return None if run is None else self._traced("run", self._tree(run.run_id))
 
-    def _session(self, wanted: str) -> Trace | None:
-        found = runs.last_in(self._conn, SessionId(wanted), self._principal)
-        return None if found is None else self._traced("run", self._tree(found.run_id))
+    def _session(self, requested: str) -> Trace | None:
+        run = runs.last_in(self._conn, SessionId(requested), self._principal)
+        return None if run is None else self._traced("run", self._tree(run.run_id))
 
     def _entry(self, session_id: SessionId, tape_seq: int) -> Trace:
         if sessions.get(self._conn, session_id, self._principal) is None:
@@ -122,68 +124,72 @@ class _TraceSearch:
             return self._traced("entry", event_node(entry, subject=True))
         return self._traced("entry", self._tree(entry.run_id, at=tape_seq))
 
-    def _approval(self, wanted: str) -> Trace | None:
-        found = approvals.get(self._conn, wanted, self._principal)
-        return None if found is None else self._of_approval(found)
+    def _approval(self, requested: str) -> Trace | None:
+        approval = approvals.get(self._conn, requested, self._principal)
+        return None if approval is None else self._of_approval(approval)
 
     def _code(self) -> Trace | None:
         if len(self._name) != CODE_CHARS:
             return None
-        found = approvals.ending_in(self._conn, self._name.upper(), self._principal)
-        return self._of_approval(found[0]) if len(found) == 1 else None
+        matching_approvals = approvals.ending_in(self._conn, self._name.upper(), self._principal)
+        return self._of_approval(matching_approvals[0]) if len(matching_approvals) == 1 else None
 
-    def _of_approval(self, asked: Approval) -> Trace:
+    def _of_approval(self, approval: Approval) -> Trace:
         # One about budgets concerns the whole run.
-        if not asked.call_id:
-            return self._traced("approval", self._tree(asked.run_id))
-        return self._of_call("approval", asked.run_id, asked.call_id)
+        if not approval.call_id:
+            return self._traced("approval", self._tree(approval.run_id))
+        return self._of_call("approval", approval.run_id, approval.call_id)
 
-    def _artifact(self, wanted: str) -> Trace | None:
+    def _artifact(self, requested: str) -> Trace | None:
         try:
-            found = artifacts.get(self._conn, wanted, self._principal)
+            artifact = artifacts.get(self._conn, requested, self._principal)
         except ArtifactNotFound:
             return None
         link = TraceNode(
             kind="artifact",
-            what=f"{found.size} bytes of {found.what}",
-            at=found.made_at,
-            by=found.what,
-            session_id=found.session_id,
-            run_id=found.run_id,
-            facts={"artifact_id": found.artifact_id, "digest": found.digest, "size": found.size},
+            what=f"{artifact.size} bytes of {artifact.what}",
+            at=artifact.made_at,
+            by=artifact.what,
+            session_id=artifact.session_id,
+            run_id=artifact.run_id,
+            facts={"artifact_id": artifact.artifact_id, "digest": artifact.digest, "size": artifact.size},
             subject=True,
         )
-        return self._of_call("artifact", found.run_id, found.call_id, left=[link], later=self._readers(found))
+        return self._of_call("artifact", artifact.run_id, artifact.call_id, left=[link], later=self._readers(artifact))
 
-    def _checkpoint(self, wanted: str) -> Trace | None:
+    def _checkpoint(self, requested: str) -> Trace | None:
         try:
-            found = file_checkpoints.get(self._conn, wanted, self._principal)
+            file_checkpoint = file_checkpoints.get(self._conn, requested, self._principal)
         except FileCheckpointNotFound:
             return None
-        return self._of_change("checkpoint", found)
+        return self._of_change("checkpoint", file_checkpoint)
 
     def _file(self, path: str | None) -> Trace:
-        found = file_checkpoints.page(self._conn, self._principal, path=path, limit=1) if path is not None else []
-        if not found:
+        matching_file_checkpoints = (
+            file_checkpoints.page(self._conn, self._principal, path=path, limit=1) if path is not None else []
+        )
+        if not matching_file_checkpoints:
             raise TraceSubjectNotFound(
                 self._name, "No agent of yours has changed a file with this name, and nothing else has it"
             )
-        return self._of_change("file", found[0])
+        return self._of_change("file", matching_file_checkpoints[0])
 
-    def _embeddings(self, wanted: str) -> Trace | None:
-        found = embeddings.find(self._conn, wanted, self._principal)
-        if found is None:
+    def _embeddings(self, requested: str) -> Trace | None:
+        ledger_turn = embeddings.find(self._conn, requested, self._principal)
+        if ledger_turn is None:
             return None
-        entries = tape.since(self._conn, SessionId(found.session_id), EMBEDDED, at_ms=found.at_ms)
+        entries = tape.since(self._conn, SessionId(ledger_turn.session_id), EMBEDDED, at_ms=ledger_turn.at_ms)
         links = [
-            event_node(entry, subject=True) for entry in entries if getattr(entry.event, "request_id", None) == wanted
+            event_node(entry, subject=True)
+            for entry in entries
+            if getattr(entry.event, "request_id", None) == requested
         ]
         if not links:
             raise TraceSubjectNotFound(self._name, "Its tape was moved to the archive")
         return self._traced("embeddings", replace(links[0], then=tuple(links[1:])))
 
-    def _call(self, wanted: str) -> Trace | None:
-        at_ms = time_of(wanted)
+    def _call(self, requested: str) -> Trace | None:
+        at_ms = time_of(requested)
         near = runs.under_way(
             self._conn,
             self._principal,
@@ -192,8 +198,8 @@ class _TraceSearch:
             limit=MAX_RUNS_CHECKED,
         )
         for run_id, _ in near:
-            if builder.proposes(tape.of_run(self._conn, run_id), CallId(wanted)):
-                return self._of_call("call", run_id, CallId(wanted))
+            if builder.proposes(tape.of_run(self._conn, run_id), CallId(requested)):
+                return self._of_call("call", run_id, CallId(requested))
         return None
 
     # -- trees
@@ -213,12 +219,12 @@ class _TraceSearch:
         later: list[TraceNode] | None = None,
     ) -> Trace:
         entries = self._entries(run_id)
-        kept = file_checkpoints.of_call(self._conn, run_id, call_id)
+        stored_file_checkpoints = file_checkpoints.of_call(self._conn, run_id, call_id)
         if left is None:
-            left = [file_node(one) for one in kept]
+            left = [file_node(one) for one in stored_file_checkpoints]
         tree = run_tree(entries, focus=TraceFocus(call_id=call_id), left={call_id: left})
         if later is None:
-            later = [link for one in kept for link in self._after(one)]
+            later = [link for one in stored_file_checkpoints for link in self._after(one)]
         return self._traced(kind, self._above(entries, tree), later)
 
     def _of_change(self, kind: str, changed: FileCheckpoint) -> Trace:
@@ -259,22 +265,24 @@ class _TraceSearch:
             if entry.kind == "tool_started":
                 call_id: CallId = getattr(entry.event, "call_id")  # noqa: B009
                 if focus.call_id in (None, call_id) and call_id not in left:
-                    kept = file_checkpoints.of_call(self._conn, run_id, call_id)[:CHANGES_SHOWN]
-                    left[call_id] = [file_node(one) for one in kept]
+                    stored_file_checkpoints = file_checkpoints.of_call(self._conn, run_id, call_id)[:CHANGES_SHOWN]
+                    left[call_id] = [file_node(one) for one in stored_file_checkpoints]
         return left
 
     # -- what followed
 
     def _after(self, changed: FileCheckpoint) -> list[TraceNode]:
         """Return the later changes of the same file, and the calls that read it since."""
-        found = file_checkpoints.page(self._conn, self._principal, path=changed.path, limit=CHANGES_SHOWN)
-        later = [file_node(one) for one in found if one.checkpoint_id > changed.checkpoint_id]
+        matching_file_checkpoints = file_checkpoints.page(
+            self._conn, self._principal, path=changed.path, limit=CHANGES_SHOWN
+        )
+        later = [file_node(one) for one in matching_file_checkpoints if one.checkpoint_id > changed.checkpoint_id]
         later += self._calls(to_ms(changed.at), lambda call: _reads(call, changed))
         return sorted(later, key=lambda link: link.at)[:LATER_SHOWN]
 
     def _readers(self, artifact: Artifact) -> list[TraceNode]:
-        wanted = artifact.artifact_id
-        return self._calls(to_ms(artifact.made_at), lambda call: wanted in call.proposed.arguments.values())
+        requested = artifact.artifact_id
+        return self._calls(to_ms(artifact.made_at), lambda call: requested in call.proposed.arguments.values())
 
     def _calls(self, since_ms: int, fits: Callable[[DecidedCall], bool]) -> list[TraceNode]:
         mine: Iterator[DecidedCall] = (
@@ -313,11 +321,11 @@ def _unmarked(tree: TraceNode) -> TraceNode:
     return replace(tree, subject=False, then=tuple(_unmarked(link) for link in tree.then))
 
 
-def _unasked(tree: TraceNode, asked: TraceNode) -> TraceNode:
+def _unasked(tree: TraceNode, trace_node: TraceNode) -> TraceNode:
     """Take the mark from everything but the tree of the child."""
-    if tree is asked:
+    if tree is trace_node:
         return tree
-    return replace(tree, subject=False, then=tuple(_unasked(link, asked) for link in tree.then))
+    return replace(tree, subject=False, then=tuple(_unasked(link, trace_node) for link in tree.then))
 
 
 def _is_id(name: str) -> bool:

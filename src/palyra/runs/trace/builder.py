@@ -190,9 +190,9 @@ class _TraceBuilder:
 
     def _answered(self, entry: Entry, event: ApprovalResolved) -> None:
         """Replace the approval request about budgets with its answer."""
-        asked = self._asked.pop(event.approval_id)
-        self._parts = [(seq, part) for seq, part in self._parts if seq != asked[0].tape_seq]
-        self._add(entry, approval_node(entry, event, asked))
+        request = self._asked.pop(event.approval_id)
+        self._parts = [(seq, part) for seq, part in self._parts if seq != request[0].tape_seq]
+        self._add(entry, approval_node(entry, event, request))
 
     def _spend(self, micros: int | None) -> None:
         if micros is not None:
@@ -208,8 +208,8 @@ class _TraceBuilder:
             elif isinstance(part, CallTrace):
                 if focus.turn is None and focus.call_id in (None, part.event.call_id):
                     then.append(self._call(part, focus))
-            elif (shown := self._node(part, focus)) is not None:
-                then.append(shown)
+            elif (trace_node := self._node(part, focus)) is not None:
+                then.append(trace_node)
         tokens = {"input_tokens": self._usage[0], "output_tokens": self._usage[1]}
         if self._micros is not None:
             tokens["cost_micros"] = self._micros
@@ -223,9 +223,9 @@ class _TraceBuilder:
         calls = [call for call in turn.calls if focus.call_id in (None, call.event.call_id)]
         if focus.call_id is not None and not calls:
             return None
-        shown = [] if focus.turn is not None else [self._call(call, focus) for call in calls]
-        asked = focus.turn is not None and turn.event.turn == focus.turn
-        return replace(_marked(turn_node(turn), focus), then=tuple(shown), subject=asked)
+        trace_nodes = [] if focus.turn is not None else [self._call(call, focus) for call in calls]
+        requested = focus.turn is not None and turn.event.turn == focus.turn
+        return replace(_marked(turn_node(turn), focus), then=tuple(trace_nodes), subject=requested)
 
     def _call(self, call: CallTrace, focus: TraceFocus) -> TraceNode:
         call_id = call.event.call_id
@@ -236,8 +236,8 @@ class _TraceBuilder:
             links = [replace(link, then=(child,)) if link.kind == "child" else link for link in links]
         links += self._left.get(call_id, ())
         then = tuple(_marked(part, focus) for part in links)
-        asked = focus.call_id == call_id and not any(link.subject for part in then for link in walk_nodes(part))
-        return replace(call_node(call), then=then, subject=asked)
+        requested = focus.call_id == call_id and not any(link.subject for part in then for link in walk_nodes(part))
+        return replace(call_node(call), then=then, subject=requested)
 
     @property
     def _turn(self) -> TurnTrace:

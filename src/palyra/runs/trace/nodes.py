@@ -227,11 +227,11 @@ def policy_node(entry: Entry, event: PolicyDecided) -> TraceNode:
     return _node(entry, event, "policy", f"{event.verdict.value}{clauses}: {event.reason}{grant}", facts=facts)
 
 
-def approval_node(entry: Entry, event: ApprovalResolved, asked: tuple[Entry, ApprovalRequested] | None) -> TraceNode:
+def approval_node(entry: Entry, event: ApprovalResolved, request: tuple[Entry, ApprovalRequested] | None) -> TraceNode:
     """Return the node of an approval request that was answered or expired."""
     facts = _present(
         approval_id=event.approval_id,
-        asked_at=asked[1].at.isoformat() if asked else None,
+        asked_at=request[1].at.isoformat() if request else None,
         decision=event.decision.value,
         scope=event.scope.value,
         until=event.until.isoformat() if event.until else None,
@@ -241,9 +241,9 @@ def approval_node(entry: Entry, event: ApprovalResolved, asked: tuple[Entry, App
         arguments=event.arguments,
     )
     edited = ", with edited arguments" if event.arguments is not None else ""
-    said = f": {event.reason}" if event.reason else ""
-    beyond = f", requested{_about(asked[1])}" if asked is not None and asked[1].budgets else ""
-    what = f"{event.decision.value.replace('_', ' ')} by {event.actor}, {event.scope.value}{beyond}{edited}{said}"
+    text = f": {event.reason}" if event.reason else ""
+    beyond = f", requested{_about(request[1])}" if request is not None and request[1].budgets else ""
+    what = f"{event.decision.value.replace('_', ' ')} by {event.actor}, {event.scope.value}{beyond}{edited}{text}"
     return _node(entry, event, "approval", what, facts=facts)
 
 

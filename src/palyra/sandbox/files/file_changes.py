@@ -99,11 +99,13 @@ def read_existing(workspace: Workspace, path: str) -> ExistingFile:
             raise PathNotFile(f"{at.path} is a folder. Name a file in it.")
         with open_file(at.folder, at.name, path=path, banned=workspace.forbidden.marks()) as file:
             data = file.read(MAX_KEPT_BYTES + 1)
-            found = os.fstat(file.fileno())
+            matching_stat = os.fstat(file.fileno())
         if len(data) > MAX_KEPT_BYTES:
             raise FileTooLarge
         return ExistingFile(
-            str(at.root.real_path()), at.path, FileContent(data, stat.S_IMODE(found.st_mode) & 0o777, _identity(found))
+            str(at.root.real_path()),
+            at.path,
+            FileContent(data, stat.S_IMODE(matching_stat.st_mode) & 0o777, _identity(matching_stat)),
         )
 
 
@@ -306,5 +308,5 @@ def _require_text(path: str) -> None:
         raise PathInvalid("The path contains bytes that are not valid text. Rename the file first.") from None
 
 
-def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def _identity(matching_stat: os.stat_result) -> tuple[int, int, int, int]:
+    return matching_stat.st_dev, matching_stat.st_ino, matching_stat.st_size, matching_stat.st_mtime_ns

@@ -40,9 +40,9 @@ class FolderListing:
 def entries_of(folder: int) -> FolderListing:
     """Return the entries of an open folder."""
     with os.scandir(folder) as scan:
-        found = [_entry(entry) for entry in islice(scan, MAX_ENTRIES)]
+        folder_entries = [_entry(entry) for entry in islice(scan, MAX_ENTRIES)]
         complete = next(scan, None) is None
-    return FolderListing(tuple(sorted(found, key=lambda entry: entry.name)), complete)
+    return FolderListing(tuple(sorted(folder_entries, key=lambda entry: entry.name)), complete)
 
 
 def _entry(entry: os.DirEntry[str]) -> FolderEntry:
@@ -53,8 +53,8 @@ def _entry(entry: os.DirEntry[str]) -> FolderEntry:
     if not entry.is_file(follow_symlinks=False):
         return FolderEntry(entry.name, EntryKind.OTHER)
     try:
-        found = entry.stat(follow_symlinks=False)
-        return FolderEntry(entry.name, EntryKind.FILE, found.st_size, found.st_ino)
+        stat = entry.stat(follow_symlinks=False)
+        return FolderEntry(entry.name, EntryKind.FILE, stat.st_size, stat.st_ino)
     except OSError:
         # Deleted since it was listed.
         return FolderEntry(entry.name, EntryKind.FILE)

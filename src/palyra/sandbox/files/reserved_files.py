@@ -13,9 +13,9 @@ FileIdentity = tuple[int, int]
 """Device and inode: the identity of a file or folder, whatever its name."""
 
 
-def file_identity(found: os.stat_result) -> FileIdentity:
+def file_identity(stat: os.stat_result) -> FileIdentity:
     """Return the identity of a file, whatever its name."""
-    return found.st_dev, found.st_ino
+    return stat.st_dev, stat.st_ino
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class ReservedFiles:
 
         Blocks.
         """
-        found: set[FileIdentity] = set()
+        file_identities: set[FileIdentity] = set()
         for folder in self.folders:
             with suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
                     with suppress(OSError):
-                        found.add(file_identity(entry.stat(follow_symlinks=False)))
-        return frozenset((found - self._of(self.spared)) | self._of(self.folders))
+                        file_identities.add(file_identity(entry.stat(follow_symlinks=False)))
+        return frozenset((file_identities - self._of(self.spared)) | self._of(self.folders))
 
     def holds(self, folder: int) -> bool:
         """Tell whether an open folder is out of reach, or inside one that is. Blocks."""

@@ -75,8 +75,8 @@ class WorkspaceRoot:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
                 raise FileSystemError(f"The workspace could not be opened: {error.strerror}. Try again.") from error
-            shown = f"The workspace root {str(self.below)[:200]!r} is not a folder. Create it." if names else None
-            raise WorkspaceMissing(shown) from None
+            displayed = f"The workspace root {str(self.below)[:200]!r} is not a folder. Create it." if names else None
+            raise WorkspaceMissing(displayed) from None
 
     def _bases(self) -> tuple[Path, ...]:
         real = Path(os.path.realpath(self.trusted))
@@ -100,11 +100,11 @@ def descend(folder: int, names: Sequence[str], *, flags: int = FOLDER_FLAGS) -> 
 
     Raises `RootSymlinked` for a link, `RootOutsideWorkspace` for `..`, and `OSError` for what is not a folder.
     """
-    for place, name in enumerate(names, 1):
+    for index, name in enumerate(names, 1):
         try:
             if name == "..":
                 raise RootOutsideWorkspace
-            below = os.open(name, flags if place == len(names) else _ON_THE_WAY, dir_fd=folder)
+            below = os.open(name, flags if index == len(names) else _ON_THE_WAY, dir_fd=folder)
         except OSError as error:
             if error.errno in LINK_ERRORS and _is_link(folder, name):
                 raise RootSymlinked(

@@ -64,43 +64,43 @@ def take(roots: tuple[str, ...]) -> FolderSnapshot:
 
 def changes_since(before: FolderSnapshot) -> FolderChanges:
     """Return what has changed; raise `SnapshotTooLarge` or `OSError` if that cannot be determined."""
-    found = FolderChanges(listings=[root for root in before.roots if _has_attributes(root)])
+    folder_changes = FolderChanges(listings=[root for root in before.roots if _has_attributes(root)])
     for path, now in _walk_all(before.roots):
         was = before.folders.get(path)
         if now == was and not (isinstance(now, dict) and _UNSURE in now.values()):
             continue
         if not is_text(path):
-            found.listings.append(_text_above(path))
+            folder_changes.listings.append(_text_above(path))
         elif isinstance(now, tuple):
-            found.hidden.append(path)
+            folder_changes.hidden.append(path)
         else:
-            _compare(path, now, was if isinstance(was, dict) else None, found)
-    return found
+            _compare(path, now, was if isinstance(was, dict) else None, folder_changes)
+    return folder_changes
 
 
-def _compare(path: str, now: _Listing, was: _Listing | None, found: FolderChanges) -> None:
+def _compare(path: str, now: _Listing, was: _Listing | None, folder_changes: FolderChanges) -> None:
     for name, state in now.items():
         entry, earlier, is_folder = f"{path}/{name}", (was or {}).get(name, ()), len(state) > 1
         if is_folder and earlier[:-1] == state[:-1]:
             if earlier != state and _has_attributes(entry):
-                found.listings.append(entry)
+                folder_changes.listings.append(entry)
         elif earlier == state != _UNSURE:
             continue
         elif not is_text(name):
-            found.listings.append(path)
+            folder_changes.listings.append(path)
         else:
-            found.entries.append(entry)
+            folder_changes.entries.append(entry)
             if is_folder and was is not None:
-                found.new_folders.append(entry)
+                folder_changes.new_folders.append(entry)
 
 
 def outermost(folders: Iterable[str]) -> tuple[str, ...]:
     """Return the folders that are inside none of the others."""
-    kept: list[str] = []
+    stored: list[str] = []
     for folder in sorted(set(folders), key=lambda path: path.split("/")):
-        if not kept or not is_within(folder, kept[-1]):
-            kept.append(folder)
-    return tuple(kept)
+        if not stored or not is_within(folder, stored[-1]):
+            stored.append(folder)
+    return tuple(stored)
 
 
 def is_within(path: str, folder: str) -> bool:
@@ -134,9 +134,9 @@ def _open(root: str) -> int:
     """Open a folder by its real path: a link that replaced a name on the way is not followed."""
     names = [name for name in root.split("/") if name]
     folder = os.open("/", FOLDER_FLAGS if not names else _ON_THE_WAY)
-    for place, name in enumerate(names, 1):
+    for index, name in enumerate(names, 1):
         try:
-            below = os.open(name, FOLDER_FLAGS if place == len(names) else _ON_THE_WAY, dir_fd=folder)
+            below = os.open(name, FOLDER_FLAGS if index == len(names) else _ON_THE_WAY, dir_fd=folder)
         finally:
             os.close(folder)
         folder = below
@@ -146,8 +146,8 @@ def _open(root: str) -> int:
 def _walk(folder: int, path: str, budget: _Budget, *, depth: int) -> Iterator[tuple[str, _Listing | _State]]:
     listing: _Listing = {}
     with os.scandir(folder) as entries:
-        for place, entry in enumerate(entries, 1):
-            if place % 1000 == 0:
+        for index, entry in enumerate(entries, 1):
+            if index % 1000 == 0:
                 budget.spend(1000)
             try:
                 listing[entry.name] = _state(entry.stat(follow_symlinks=False))
@@ -173,14 +173,14 @@ def _walk(folder: int, path: str, budget: _Budget, *, depth: int) -> Iterator[tu
             os.close(below)
 
 
-def _state(found: os.stat_result) -> _State:
-    if stat.S_ISDIR(found.st_mode):
-        return found.st_dev, found.st_ino, found.st_ctime_ns
+def _state(matching_stat: os.stat_result) -> _State:
+    if stat.S_ISDIR(matching_stat.st_mode):
+        return matching_stat.st_dev, matching_stat.st_ino, matching_stat.st_ctime_ns
     now = time.clock_gettime_ns(time.CLOCK_REALTIME)
-    if not found.st_ctime_ns % _SECOND and now - found.st_ctime_ns < 3 * _SECOND:
+    if not matching_stat.st_ctime_ns % _SECOND and now - matching_stat.st_ctime_ns < 3 * _SECOND:
         # The file system's time is in seconds, and the current second is not over.
         return _UNSURE
-    return (hash((found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns)) or 1,)
+    return (hash((matching_stat.st_dev, matching_stat.st_ino, matching_stat.st_size, matching_stat.st_ctime_ns)) or 1,)
 
 
 def _has_attributes(folder: str) -> bool:

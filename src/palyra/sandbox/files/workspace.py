@@ -121,7 +121,7 @@ class Workspace:
         path: str,
         *,
         skip: frozenset[str] = frozenset(),
-        wanted: Callable[[str], bool] = lambda path: True,
+        requested: Callable[[str], bool] = lambda path: True,
         needless: Callable[[str, int], bool] = lambda path, size: False,
     ) -> Generator[tuple[str, BinaryIO], None, None]:
         """Open the plain files below a folder one after the other, or the one file that the path names.
@@ -136,7 +136,7 @@ class Workspace:
                 with open_file(at.folder, at.name, path=path, banned=banned) as file:
                     yield path, file
                 return
-            choice = _FileSelection(skip, wanted, needless, banned, frozenset(inode for _, inode in banned))
+            choice = _FileSelection(skip, requested, needless, banned, frozenset(inode for _, inode in banned))
             yield from _walk_below(at.folder, prefix_of(path), choice=choice, depth=1)
 
     @contextmanager
@@ -147,14 +147,14 @@ class Workspace:
         """
         root, names = self._start(path)
         banned = self.forbidden.marks()
-        folder, place = self._open_root(root)
+        folder, target_path = self._open_root(root)
         trail = [folder]
         where: list[str] = []
         pending = deque(names)
         links = 0
 
         def at(*names: str, name: str | None, missing: bool = False) -> ResolvedPath:
-            return ResolvedPath(trail[-1], name, root, os.path.join(place, *where, *names), missing)
+            return ResolvedPath(trail[-1], name, root, os.path.join(target_path, *where, *names), missing)
 
         try:
             while pending:
@@ -192,7 +192,7 @@ class Workspace:
                         root, names = self._below_a_root(target, path)
                         _close(trail)
                         where.clear()
-                        folder, place = self._open_root(root)
+                        folder, target_path = self._open_root(root)
                         trail.append(folder)
                     else:
                         names = _names(target)
@@ -229,16 +229,16 @@ class Workspace:
         return best
 
     def _open_root(self, root: WorkspaceRoot) -> tuple[int, Path]:
-        folder, place = root.open()
+        folder, path = root.open()
         if self.forbidden.holds(folder):
             os.close(folder)
             raise PathReserved
-        return folder, place
+        return folder, path
 
     def _root_path(self, root: WorkspaceRoot) -> Path:
-        folder, place = self._open_root(root)
+        folder, path = self._open_root(root)
         os.close(folder)
-        return place
+        return path
 
 
 def prefix_of(folder: str) -> str:
@@ -280,22 +280,22 @@ def open_file(folder: int, name: str, *, path: str, banned: frozenset[FileIdenti
         _require_plain(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
         descriptor = os.open(name, _FILE, dir_fd=folder)
         try:
-            found = os.fstat(descriptor)
-            _require_plain(found, path)
-            _require_free(found, path, banned=banned)
+            matching_stat = os.fstat(descriptor)
+            _require_plain(matching_stat, path)
+            _require_free(matching_stat, path, banned=banned)
         except BaseException:
             os.close(descriptor)
             raise
         return os.fdopen(descriptor, "rb")
 
 
-def _require_plain(found: os.stat_result, path: str) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _require_plain(matching_stat: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(matching_stat.st_mode):
         raise PathNotFile(f"{_quoted_path(path)} is not a regular file. Name a file.")
 
 
-def _require_free(found: os.stat_result, path: str, *, banned: frozenset[FileIdentity]) -> None:
-    if file_identity(found) in banned:
+def _require_free(matching_stat: os.stat_result, path: str, *, banned: frozenset[FileIdentity]) -> None:
+    if file_identity(matching_stat) in banned:
         raise PathReserved(f"{_quoted_path(path)} belongs to Palyra itself, and no tool may access it.")
 
 

@@ -43,8 +43,8 @@ class _PageText:
 
     def feed(self, html: str) -> None:
         """Process a full page."""
-        for found in tokens(html):
-            match found:
+        for result in tokens(html):
+            match result:
                 case HtmlText(words):
                     self._take_text(unescape(words))
                 case HtmlTag(name, attributes, is_end=False):

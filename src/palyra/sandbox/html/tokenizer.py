@@ -90,25 +90,25 @@ class _HtmlScanner:
 
     def end_of_raw(self, name: str, at: int) -> int:
         """Return where an element that contains no tags is closed: the end of the page if it is not."""
-        found = re.compile(f"</{name}(?=[\\s/>])", re.IGNORECASE).search(self._html, at)
-        return found.start() if found is not None else len(self._html)
+        match = re.compile(f"</{name}(?=[\\s/>])", re.IGNORECASE).search(self._html, at)
+        return match.start() if match is not None else len(self._html)
 
     def _attributes(self, at: int) -> tuple[dict[str, str], int]:
         """Return the attributes from here on and where the tag ends, -1 if it does not."""
-        html, found = self._html, dict[str, str]()
+        html, values = self._html, dict[str, str]()
         if ">" in self._gone or self._behind(">", at) < 0:
-            return found, -1
+            return values, -1
         while True:
             at = _ends(_SPACE, html, at)
             if at >= len(html):
-                return found, -1
+                return values, -1
             if html[at] == ">":
-                return found, at + 1
+                return values, at + 1
             begin, at = at, _ends(_ATTRIBUTE, html, at)
             name, value = html[begin:at].lower(), ""
             if (equals := _EQUALS.match(html, at)) is not None:
                 value, at = self._value(equals.end())
-            found.setdefault(name, value)
+            values.setdefault(name, value)
 
     def _value(self, at: int) -> tuple[str, int]:
         quote = self._html[at : at + 1]
@@ -119,13 +119,13 @@ class _HtmlScanner:
 
     def _behind(self, text: str, at: int) -> int:
         """Return the offset after the next such text, -1 if there is none."""
-        place = -1 if text in self._gone else self._html.find(text, at)
-        if place < 0:
+        index = -1 if text in self._gone else self._html.find(text, at)
+        if index < 0:
             self._gone.add(text)
             return -1
-        return place + len(text)
+        return index + len(text)
 
 
 def _ends(pattern: re.Pattern[str], html: str, at: int) -> int:
-    found = pattern.match(html, at)
-    return found.end() if found is not None else at
+    match = pattern.match(html, at)
+    return match.end() if match is not None else at

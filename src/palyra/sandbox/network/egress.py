@@ -125,8 +125,8 @@ class Egress:
         addresses = await pin(target.host, target.port, judge=self._problem, resolve=self._resolve)
         return PinnedTarget(target, addresses)
 
-    def _problem(self, place: Address, port: int) -> str:
-        problem = self._judge(place, port)
+    def _problem(self, address: Address, port: int) -> str:
+        problem = self._judge(address, port)
         return f"{problem}. No tool may reach it" if problem else ""
 
     async def send(self, request: EgressRequest, *, allowed: frozenset[str] | None = None) -> EgressResponse:
@@ -161,7 +161,7 @@ class Egress:
             # A host may answer before it has read everything, and close.
             with suppress(ConnectionError):
                 await writer.drain()
-            return await read_response(reader, head_only=method == "HEAD", most_bytes=self._reach.body_bytes)
+            return await read_response(reader, head_only=method == "HEAD", max_bytes=self._reach.body_bytes)
         except OSError as error:
             raise ConnectionFailed(f"{target.host} closed the connection: {error.strerror or error}.") from error
         finally:
@@ -175,9 +175,9 @@ class Egress:
             tls = self._tls
         name = target.host if tls is not None else None
 
-        async def attempt(place: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        async def attempt(location: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             try:
-                return await asyncio.open_connection(place, target.port, ssl=tls, server_hostname=name)
+                return await asyncio.open_connection(location, target.port, ssl=tls, server_hostname=name)
             except ssl.SSLError as error:
                 raise ConnectionFailed(
                     f"The certificate of {target.host} is not trusted: {error.reason or error}."
@@ -204,9 +204,9 @@ def _with(headers: Mapping[str, str], credentials: Mapping[str, str]) -> dict[st
 def _written(target: UrlTarget, method: str, headers: Mapping[str, str], body: bytes) -> bytes:
     lines = [f"{method} {target.path} HTTP/1.1", f"Host: {target.authority}", "Connection: close"]
     lines.append("Accept-Encoding: identity")
-    given = {name.lower() for name in headers}
+    names = {name.lower() for name in headers}
     usual = (("User-Agent", f"palyra/{VERSION}"), ("Accept", "text/html, text/plain, application/json, */*;q=0.5"))
-    lines += [f"{name}: {value}" for name, value in usual if name.lower() not in given]
+    lines += [f"{name}: {value}" for name, value in usual if name.lower() not in names]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if body or method in ("POST", "PUT", "PATCH"):
         lines.append(f"Content-Length: {len(body)}")

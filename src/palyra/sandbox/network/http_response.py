@@ -29,15 +29,15 @@ class HttpResponse:
 
     def header(self, name: str) -> str:
         """Return the first header of that name, or an empty string."""
-        return next((value for found, value in self.headers if found == name), "")
+        return next((value for match, value in self.headers if match == name), "")
 
 
-async def read_response(reader: asyncio.StreamReader, *, head_only: bool, most_bytes: int) -> HttpResponse:
+async def read_response(reader: asyncio.StreamReader, *, head_only: bool, max_bytes: int) -> HttpResponse:
     """Read a response to its end, or until the body reaches its limit."""
-    taking = _ResponseParser(most_bytes=most_bytes, head_only=head_only)
+    taking = _ResponseParser(max_bytes=max_bytes, head_only=head_only)
     parser = httptools.HttpResponseParser(taking)
     taking.parser = parser
-    idle = taken = 0
+    idle = used = 0
     try:
         while not taking.is_done:
             piece = await reader.read(BLOCK_BYTES)
@@ -46,8 +46,8 @@ async def read_response(reader: asyncio.StreamReader, *, head_only: bool, most_b
                 break
             parser.feed_data(piece)
             # Headers, also those after the body, and the framing between its chunks.
-            idle = idle + len(piece) if len(taking.response.body) == taken else 0
-            taken = len(taking.response.body)
+            idle = idle + len(piece) if len(taking.response.body) == used else 0
+            used = len(taking.response.body)
             if idle > MAX_HEADER_BYTES and not taking.is_done:
                 raise HttpResponseInvalid("The headers of the response are too long.")
     except httptools.HttpParserUpgrade:
@@ -57,7 +57,7 @@ async def read_response(reader: asyncio.StreamReader, *, head_only: bool, most_b
             raise HttpResponseInvalid(f"The response is not valid HTTP: {error}.") from error
     if not taking.has_headers:
         raise HttpResponseInvalid("The connection was closed before a response came.")
-    return _unpacked(taking.response, most_bytes)
+    return _unpacked(taking.response, max_bytes)
 
 
 class _ResponseParser:
@@ -65,11 +65,11 @@ class _ResponseParser:
 
     parser: httptools.HttpResponseParser
 
-    def __init__(self, *, most_bytes: int, head_only: bool) -> None:
+    def __init__(self, *, max_bytes: int, head_only: bool) -> None:
         self.response = HttpResponse()
         self.has_headers = False
         self.is_done = False
-        self._most_bytes = most_bytes
+        self._most_bytes = max_bytes
         self._head_only = head_only
         self._body = bytearray()
 
@@ -104,14 +104,14 @@ class _ResponseParser:
             self.response.is_complete = False
 
 
-def _unpacked(response: HttpResponse, most_bytes: int) -> HttpResponse:
+def _unpacked(response: HttpResponse, max_bytes: int) -> HttpResponse:
     """Undo compression that was not requested, if the encoding is known."""
     body = bytes(response.body)
     coding = response.header("content-encoding").strip().lower()
     if coding in ("gzip", "x-gzip", "deflate") and body:
         unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
         try:
-            body = unpacker.decompress(body, most_bytes)
+            body = unpacker.decompress(body, max_bytes)
         except zlib.error:
             raise HttpResponseInvalid("The response is compressed and cannot be decompressed.") from None
         response.is_complete = response.is_complete and unpacker.eof and not unpacker.unused_data

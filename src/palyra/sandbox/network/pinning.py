@@ -53,18 +53,18 @@ def _lookups() -> Threads:
 
 async def look_up(host: str, port: int) -> list[str]:
     """Ask the system for the addresses of a host."""
-    asked = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    found = await asyncio.get_running_loop().run_in_executor(_lookups(), asked)
-    return list(dict.fromkeys(str(place[0]) for _, _, _, _, place in found))
+    request = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    result = await asyncio.get_running_loop().run_in_executor(_lookups(), request)
+    return list(dict.fromkeys(str(position[0]) for _, _, _, _, position in result))
 
 
-def address_problem(place: address.Address, port: int) -> str:
+def address_problem(target_address: address.Address, port: int) -> str:
     """Return why an address may not be reached; empty if it may.
 
     One of this machine's own may be public: local-only services may listen there.
     """
-    return address.address_problem(place, port) or (
-        "an address of this machine" if is_of_this_machine(str(place)) else ""
+    return address.address_problem(target_address, port) or (
+        "an address of this machine" if is_of_this_machine(str(target_address)) else ""
     )
 
 
@@ -81,16 +81,16 @@ def is_of_this_machine(text: str) -> bool:
 
 async def pin(host: str, port: int, *, judge: Judge, resolve: Resolve = look_up) -> tuple[str, ...]:
     """Resolve a host and return its addresses, all of which passed the check."""
-    found = literal_address(host)
-    if not found:
+    matches = literal_address(host)
+    if not matches:
         try:
-            found = await resolve(host, port)
+            matches = await resolve(host, port)
         except OSError as error:
             raise HostNotFound(f"{host} has no address: {error.strerror or error}.") from error
-    if not found:
+    if not matches:
         raise HostNotFound(f"{host} has no address.")
-    require_allowed(host, port, found, judge)
-    return tuple(found[:MAX_ADDRESSES])
+    require_allowed(host, port, matches, judge)
+    return tuple(matches[:MAX_ADDRESSES])
 
 
 def literal_address(host: str) -> list[str]:
@@ -115,10 +115,10 @@ def require_allowed(host: str, port: int, addresses: Iterable[str], judge: Judge
 async def connect(host: str, addresses: Iterable[str], attempt: Callable[[str], Awaitable[T]]) -> T:
     """Return the connection to the first address that accepts one; an attempt fails with an `OSError`."""
     last = "no address"
-    for place in addresses:
+    for location in addresses:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                return await attempt(place)
+                return await attempt(location)
         except TimeoutError:
             last = "it does not answer"
         except OSError as error:

@@ -48,8 +48,8 @@ class UrlTarget:
     @property
     def authority(self) -> str:
         """The host as a request names it."""
-        shown = f"[{self.host}]" if ":" in self.host else self.host
-        return shown if self.port == PORTS[self.scheme] else f"{shown}:{self.port}"
+        displayed = f"[{self.host}]" if ":" in self.host else self.host
+        return displayed if self.port == PORTS[self.scheme] else f"{displayed}:{self.port}"
 
     @property
     def origin(self) -> str:
@@ -68,23 +68,23 @@ def parse(text: str) -> UrlTarget:
         raise UrlInvalid(f"The URL is longer than {MAX_CHARS} characters.")
     if _UNSEEN.search(text):
         raise UrlInvalid("The URL contains a space, a backslash or an invisible character.")
-    whole = _URL.fullmatch(text)
-    if whole is None:
+    match = _URL.fullmatch(text)
+    if match is None:
         raise UrlInvalid
-    scheme = whole["scheme"].lower()
+    scheme = match["scheme"].lower()
     if scheme not in PORTS:
         raise UrlInvalid(f"Only http and https can be fetched, not {scheme}.")
-    if "@" in whole["place"]:
+    if "@" in match["place"]:
         raise UrlInvalid("The URL has a user name or password before the host. Remove it.")
-    place = _PLACE.fullmatch(whole["place"])
-    if place is None:
+    target_match = _PLACE.fullmatch(match["place"])
+    if target_match is None:
         raise UrlInvalid("The host of the URL is not valid.")
-    host = _address_in_brackets(place["six"]) if place["six"] is not None else _host(place["name"])
+    host = _address_in_brackets(target_match["six"]) if target_match["six"] is not None else _host(target_match["name"])
     try:
-        path = quote(whole["path"] or "/", safe=_KEPT) + quote(whole["query"] or "", safe=_KEPT)
+        path = quote(match["path"] or "/", safe=_KEPT) + quote(match["query"] or "", safe=_KEPT)
     except UnicodeEncodeError:
         raise UrlInvalid("The URL is not valid Unicode.") from None
-    return UrlTarget(scheme, host, _port(place["port"], scheme), path)
+    return UrlTarget(scheme, host, _port(target_match["port"], scheme), path)
 
 
 def resolve_redirect(target: UrlTarget, location: str) -> UrlTarget:

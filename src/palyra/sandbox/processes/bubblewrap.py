@@ -100,35 +100,39 @@ class Descriptors:
 
 def arguments(job: SandboxJob, mounts: tuple[Mount, ...], programs: Programs, descriptors: Descriptors) -> list[str]:
     """Return the full command line."""
-    told = [programs.bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--uid", USER, "--gid", GROUP]
-    told += ["--cap-drop", "ALL", "--hostname", "sandbox", "--json-status-fd", str(descriptors.status)]
-    told += _system()
+    lines = [programs.bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--uid", USER, "--gid", GROUP]
+    lines += ["--cap-drop", "ALL", "--hostname", "sandbox", "--json-status-fd", str(descriptors.status)]
+    lines += _system()
     # Everything in /proc is the caller's own, but root's programs could still write kernel settings.
-    told += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
-    told += ["--size", str(SHARED_MEMORY_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-    told += ["--size", str(job.bounds.temporary_bytes), "--perms", "1777", "--tmpfs", PRIVATE_FOLDER]
+    lines += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    lines += ["--size", str(SHARED_MEMORY_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    lines += ["--size", str(job.bounds.temporary_bytes), "--perms", "1777", "--tmpfs", PRIVATE_FOLDER]
     for path, descriptor in descriptors.data.items():
-        told += ["--perms", "0444", "--ro-bind-data", str(descriptor), path]
+        lines += ["--perms", "0444", "--ro-bind-data", str(descriptor), path]
     for mount in mounts:
         if mount.covered:
-            told += ["--perms", "0755", "--size", "65536", "--tmpfs", str(mount.path)]
+            lines += ["--perms", "0755", "--size", "65536", "--tmpfs", str(mount.path)]
             continue
         bind, source = ("--ro-bind" if job.read_only or mount.is_fixed else "--bind"), str(mount.path)
         if programs.binds_by_descriptor and mount.opened is not None:
             # Bubblewrap compares what it has mounted with what was opened, and runs nothing if they differ.
             bind, source = f"{bind}-fd", str(mount.opened)
-        told += [bind, source, str(mount.path)]
+        lines += [bind, source, str(mount.path)]
     # Covers become read-only last, when everything inside them is mounted.
-    told += [word for mount in mounts if mount.covered for word in ("--remount-ro", str(mount.path))]
-    told += ["--remount-ro", "/", "--chdir", str(job.folder), "--clearenv"]
+    lines += [word for mount in mounts if mount.covered for word in ("--remount-ro", str(mount.path))]
+    lines += ["--remount-ro", "/", "--chdir", str(job.folder), "--clearenv"]
     for name, value in {**ENVIRONMENT, **job.environment}.items():
-        told += ["--setenv", name, value]
+        lines += ["--setenv", name, value]
     if descriptors.filter is not None:
-        told += ["--seccomp", str(descriptors.filter)]
-    told += ["--", programs.prlimit, *(f"--{name}={value}:{value}" for name, value in held(limits(job.bounds)).items())]
+        lines += ["--seccomp", str(descriptors.filter)]
+    lines += [
+        "--",
+        programs.prlimit,
+        *(f"--{name}={value}:{value}" for name, value in held(limits(job.bounds)).items()),
+    ]
     if job.read_only and programs.perl is not None:
-        told += ["--", programs.perl, "-e", KEEP_TO_WRITABLE]
-    return [*told, "--", *job.argv]
+        lines += ["--", programs.perl, "-e", KEEP_TO_WRITABLE]
+    return [*lines, "--", *job.argv]
 
 
 def _system() -> Iterator[str]:

@@ -28,9 +28,9 @@ class OutputCapture:
         self._held += len(piece)
         # Full pieces are dropped while the rest is still long enough; the excess of the first is cut off at the end.
         while self._tail and self._held - len(self._tail[0]) >= self._tail_bytes:
-            gone = len(self._tail.popleft())
-            self._held -= gone
-            self._left_out += gone
+            removed = len(self._tail.popleft())
+            self._held -= removed
+            self._left_out += removed
 
     def output(self) -> CapturedOutput:
         """Return what was kept."""

@@ -57,22 +57,22 @@ def find(pid: int | None = None) -> CgroupSupport:
 
 def take() -> CgroupSupport:
     """Prepare the group of this process for programs, and remove what an earlier daemon has left in it."""
-    found = find()
-    if found.base is None:
-        return found
-    own = found.base / DAEMON
+    cgroup_support = find()
+    if cgroup_support.base is None:
+        return cgroup_support
+    own = cgroup_support.base / DAEMON
     try:
         own.mkdir(exist_ok=True)
         (own / "cgroup.procs").write_text("0")
-        (found.base / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in CONTROLLERS))
+        (cgroup_support.base / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in CONTROLLERS))
     except OSError as error:
         with suppress(OSError):
-            (found.base / "cgroup.procs").write_text("0")
+            (cgroup_support.base / "cgroup.procs").write_text("0")
             own.rmdir()
         return CgroupSupport(None, f"the daemon's control group could not be divided: {error.strerror}")
-    for group in found.base.glob(f"{PREFIX}*"):
+    for group in cgroup_support.base.glob(f"{PREFIX}*"):
         remove(group)
-    return found
+    return cgroup_support
 
 
 def make(base: Path, bounds: ResourceLimits) -> Path:

@@ -8,13 +8,13 @@ INHERITED = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 them fail with a higher one, since `select` supports 1,024 descriptors only."""
 
 
-def raise_limit(wanted: int) -> int:
+def raise_limit(requested: int) -> int:
     """Raise the soft limit of this process towards `wanted`, as far as the hard one allows; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < requested:
+        soft = requested if hard == resource.RLIM_INFINITY else min(requested, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return wanted if soft == resource.RLIM_INFINITY else soft
+    return requested if soft == resource.RLIM_INFINITY else soft
 
 
 def limit() -> int:

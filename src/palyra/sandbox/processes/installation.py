@@ -18,12 +18,12 @@ COMMANDS = ("palyra", "palyrad")
 @cache
 def folders() -> tuple[Path, ...]:
     """Return the real paths of the folders, none inside another. Blocks."""
-    found = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, *filter(None, sys.path)}
+    matches = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, *filter(None, sys.path)}
     for command in COMMANDS:
         # A command may be a link, which only its folder protects.
         if (name := shutil.which(command)) is not None:
-            found |= {os.path.dirname(name), os.path.dirname(os.path.realpath(name))}
-    real = {Path(os.path.realpath(name)) for name in found if os.path.isdir(name)} - {Path("/")}
+            matches |= {os.path.dirname(name), os.path.dirname(os.path.realpath(name))}
+    real = {Path(os.path.realpath(name)) for name in matches if os.path.isdir(name)} - {Path("/")}
     return tuple(sorted(folder for folder in real if not any(above in real for above in folder.parents)))
 
 

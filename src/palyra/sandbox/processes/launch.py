@@ -97,10 +97,10 @@ class LaunchPlan:
 
     def read_report(self) -> bytes:
         """Return the report about the end. No process holds the other end any more."""
-        said = b""
+        text = b""
         while piece := os.read(self.report, 65536):
-            said += piece
-        return said
+            text += piece
+        return text
 
 
 def prepare(tier: Tier, job: SandboxJob, private: HiddenFolders, *, base: Path | None = None) -> LaunchPlan:
@@ -177,7 +177,7 @@ def _direct(
         )
     launch.temporary = Path(tempfile.mkdtemp(prefix="palyra-job-"))
     private = str(launch.temporary)
-    given = [mount.opened for mount in mounts if mount.opened is not None]
+    supplied_value = [mount.opened for mount in mounts if mount.opened is not None]
     limits = bubblewrap.limits(job.bounds)
     # The owner of a file may set its times once it is open for reading.
     sets_times = not job.read_only and not _owns_system()
@@ -186,13 +186,13 @@ def _direct(
     return {
         "argv": job.argv,
         "folder": folder,
-        "held": [*given, folder],
+        "held": [*supplied_value, folder],
         "environment": {**bubblewrap.ENVIRONMENT, "HOME": private, "TMPDIR": private, **job.environment},
         "temporary": private,
         "limits": {f"RLIMIT_{name.upper()}": value for name, value in bubblewrap.held(limits).items()},
         "confined": confined,
-        "readable": [*SYSTEM, *system_files(), *MORE_SYSTEM_FILES, *(given if job.read_only else ())],
-        "writable": [private, *(() if job.read_only else given)],
+        "readable": [*SYSTEM, *system_files(), *MORE_SYSTEM_FILES, *(supplied_value if job.read_only else ())],
+        "writable": [private, *(() if job.read_only else supplied_value)],
         "devices": DEVICES,
         "filter": (seccomp.build(tier, counted=counted, sets_times=sets_times) or b"").hex(),
     }

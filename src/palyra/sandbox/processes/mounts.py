@@ -103,28 +103,28 @@ def plan_mounts(
         _check_ways(path, links)
         is_fixed = any(lies_in(path, folder) for folder in private.fixed)
         mounts[path] = Mount(path, opened=descriptor, is_fixed=is_fixed, is_trusted=root.below is None)
-    given = tuple(mounts)
-    for path in given:
+    paths = tuple(mounts)
+    for path in paths:
         # One inside another is visible there. A mount inside a folder that programs change would follow their links.
-        is_inside = any(path != other and lies_in(path, other) for other in given)
+        is_inside = any(path != other and lies_in(path, other) for other in paths)
         if is_inside and not any(lies_in(path, folder) for folder in hidden):
             del mounts[path]
-    kept = [Mount(folder, is_fixed=True) for folder in private.fixed if folder not in given]
-    for mount in (*kept, *(Mount(folder, covered=True) for folder in hidden)):
-        if any(lies_in(mount.path, root) for root in given):
-            above = (above for above in mount.path.parents if any(lies_in(above, root) for root in given))
-            mounts = {place: Mount(place) for place in above} | mounts
+    stored_mounts = [Mount(folder, is_fixed=True) for folder in private.fixed if folder not in paths]
+    for mount in (*stored_mounts, *(Mount(folder, covered=True) for folder in hidden)):
+        if any(lies_in(mount.path, root) for root in paths):
+            above = (above for above in mount.path.parents if any(lies_in(above, root) for root in paths))
+            mounts = {target_path: Mount(target_path) for target_path in above} | mounts
             mounts[mount.path] = mount
     return tuple(sorted(mounts.values(), key=lambda mount: len(mount.path.parts)))
 
 
 def _check(root: Path, *, hidden: tuple[Path, ...], opened: tuple[Path, ...]) -> None:
     for name in RESERVED:
-        place = Path(name)
-        if lies_in(place, root) or (lies_in(root, place) and name not in _SHARED):
+        path = Path(name)
+        if lies_in(path, root) or (lies_in(root, path) and name not in _SHARED):
             raise RootNotAllowed(f"{root} belongs to the system. Use another folder for programs to work in.")
     for folder in hidden:
-        if lies_in(root, folder) and not any(lies_in(root, place) for place in opened):
+        if lies_in(root, folder) and not any(lies_in(root, path) for path in opened):
             raise RootNotAllowed(f"{root} contains Palyra's own files, which no program may see. Use another folder.")
 
 
@@ -148,16 +148,16 @@ def followed(path: Path) -> tuple[Path, tuple[Path, ...]]:
     links: list[Path] = []
     here, names, left = Path("/"), list(reversed(Path(os.path.abspath(path)).parts[1:])), MAX_LINKS
     while names and left:
-        place = here / names.pop()
-        if place.name == "..":
+        target_path = here / names.pop()
+        if target_path.name == "..":
             here = here.parent
             continue
         try:
-            target = Path(os.readlink(place))
+            target = Path(os.readlink(target_path))
         except OSError:
-            here = place  # not a link
+            here = target_path  # not a link
             continue
-        links.append(place)
+        links.append(target_path)
         left -= 1
         here = Path("/") if target.is_absolute() else here
         names += reversed(target.parts[1:] if target.is_absolute() else target.parts)

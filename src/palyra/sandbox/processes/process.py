@@ -166,10 +166,10 @@ class ProcessSandbox:
         finally:
             # Reached with a living process only if the daemon itself is ending: the supervisor sees this and ends all.
             process.stdin.close()
-        told = await asyncio.to_thread(launch.read_report)
-        report = {name: value for line in told.splitlines() for name, value in json.loads(line).items()}
+        data = await asyncio.to_thread(launch.read_report)
+        report = {name: value for line in data.splitlines() for name, value in json.loads(line).items()}
         stopped = running.stopped or report.get("stopped", "")
-        code = self._code(report, process, said=err.output().text, stopped=bool(stopped))
+        code = self._code(report, process, text=err.output().text, stopped=bool(stopped))
         return ProgramOutcome(
             tier=self.tier,
             exit_code=code,
@@ -180,7 +180,7 @@ class ProcessSandbox:
             stopped=stopped,
         )
 
-    def _code(self, report: JsonObject, process: Process, *, said: str, stopped: bool) -> int:
+    def _code(self, report: JsonObject, process: Process, *, text: str, stopped: bool) -> int:
         """Return the exit code, or raise if the program was never started."""
         if fault := report.get("fault"):
             raise SandboxFailed(f"Nothing was run: the {self.tier} sandbox could not be set up: {fault}.")
@@ -191,9 +191,9 @@ class ProcessSandbox:
         if stopped:
             return 128 + signal.SIGKILL
         if self.tier is Tier.STRICT and report.get("code"):
-            if any(words in said for words in REPLACED):
+            if any(words in text for words in REPLACED):
                 raise RootNotAllowed("A folder of the workspace was replaced while it was mounted, so nothing was run.")
-            missing = set_up_failed(self.tier, " ".join(said.split())[:300].removeprefix("bwrap: "))
+            missing = set_up_failed(self.tier, " ".join(text.split())[:300].removeprefix("bwrap: "))
             raise _unavailable(self.tier, missing)
         raise SandboxFailed(f"The supervisor ended without a report (exit code {process.returncode}).")
 

@@ -87,8 +87,8 @@ class ResidentProcess:
         while piece := await self._process.stderr.read(BLOCK_BYTES):
             self._said.add(piece)
         await self._process.wait()
-        told = await asyncio.to_thread(self._launch.read_report)
-        report = {name: value for line in told.splitlines() for name, value in json.loads(line).items()}
+        data = await asyncio.to_thread(self._launch.read_report)
+        report = {name: value for line in data.splitlines() for name, value in json.loads(line).items()}
         self._launch.tidy_up()
         if fault := report.get("fault"):
             return f"it could not be started: {fault}"
@@ -109,11 +109,11 @@ class ResidentProcess:
         self._process.stdin.close()
 
 
-async def start(staying: ResidentJob, *, most_bytes: int) -> ResidentProcess:
+async def start(staying: ResidentJob, *, max_bytes: int) -> ResidentProcess:
     """Start a program; `most_bytes` is the maximum length of a line that is read from it."""
     ours, theirs = socket.socketpair()
     with theirs:
-        reader, writer = await asyncio.open_connection(sock=ours, limit=most_bytes)
+        reader, writer = await asyncio.open_connection(sock=ours, limit=max_bytes)
         try:
             launch = await wait_out(
                 lambda: asyncio.to_thread(_prepare, staying, theirs.fileno()), what="a long-running program"
@@ -177,18 +177,18 @@ def _prepare(staying: ResidentJob, stream: int) -> LaunchPlan:
 def _covered(launch: LaunchPlan, staying: ResidentJob, cover: HiddenPaths) -> list[str]:
     if missing := tier_problem(Tier.STRICT):
         raise SandboxUnavailable(f"It cannot be kept away from Palyra's own files: {missing.reason}. {missing.remedy}")
-    told = [find("bwrap") or "bwrap", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session"]
-    told += ["--cap-drop", "ALL", *(() if cover.network else ("--unshare-net",))]
-    told += ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
-    told += ["--size", str(SHARED_MEMORY_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]
-    for place in _messengers():
-        told += ["--tmpfs", place] if os.path.isdir(place) else ["--ro-bind", os.devnull, place]
-    told += _mounts(launch, cover, by_descriptor=binds_by_descriptor(told[0]))
+    lines = [find("bwrap") or "bwrap", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session"]
+    lines += ["--cap-drop", "ALL", *(() if cover.network else ("--unshare-net",))]
+    lines += ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
+    lines += ["--size", str(SHARED_MEMORY_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]
+    for location in _messengers():
+        lines += ["--tmpfs", location] if os.path.isdir(location) else ["--ro-bind", os.devnull, location]
+    lines += _mounts(launch, cover, by_descriptor=binds_by_descriptor(lines[0]))
     for file in (os.path.realpath(path) for path in cover.files if path.is_file()):
-        told += ["--ro-bind", os.devnull, file]
+        lines += ["--ro-bind", os.devnull, file]
     if (program := seccomp.build(Tier.STRICT, counted=staying.base is not None, resident=True)) is not None:
-        told += ["--seccomp", str(launch.pass_on(memory_file(program)))]
-    return [*told, "--", *staying.argv]
+        lines += ["--seccomp", str(launch.pass_on(memory_file(program)))]
+    return [*lines, "--", *staying.argv]
 
 
 def _mounts(launch: LaunchPlan, cover: HiddenPaths, *, by_descriptor: bool) -> list[str]:
@@ -205,45 +205,45 @@ def _mounts(launch: LaunchPlan, cover: HiddenPaths, *, by_descriptor: bool) -> l
                 f"{path} contains Palyra's own files, which no program may change. Use another folder."
             )
     free = {path for path in {*named, *(real_path(Path(name)) for name in TEMPORARY)} if path.exists()} | opened
-    fixed = {folder for folder in installation.folders() if any(lies_in(folder, place) for place in free)}
+    fixed = {folder for folder in installation.folders() if any(lies_in(folder, target_path) for target_path in free)}
     # A mounted folder cannot be renamed, so nothing can replace it.
-    parents = {place for folder in hidden | fixed for place in folder.parents}
-    above = {place for place in parents if any(lies_in(place, one) for one in free)}
-    told = []
-    for place in sorted(free | above | hidden | fixed, key=lambda path: len(path.parts)):
-        if place in hidden:
-            told += ["--perms", "0755", "--size", "65536", "--tmpfs", str(place)]
-        elif place not in fixed and (descriptor := named.get(place)) is not None:
+    parents = {target_path for folder in hidden | fixed for target_path in folder.parents}
+    above = {target_path for target_path in parents if any(lies_in(target_path, one) for one in free)}
+    lines = []
+    for target_path in sorted(free | above | hidden | fixed, key=lambda path: len(path.parts)):
+        if target_path in hidden:
+            lines += ["--perms", "0755", "--size", "65536", "--tmpfs", str(target_path)]
+        elif target_path not in fixed and (descriptor := named.get(target_path)) is not None:
             if not by_descriptor:
-                raise RootNotAllowed(f"{place} is inside a workspace. {NO_BIND_FD}")
-            told += ["--bind-fd", str(descriptor), str(place)]
+                raise RootNotAllowed(f"{target_path} is inside a workspace. {NO_BIND_FD}")
+            lines += ["--bind-fd", str(descriptor), str(target_path)]
         else:
-            told += ["--ro-bind" if place in fixed else "--bind", str(place), str(place)]
-    return told + [word for folder in sorted(hidden) for word in ("--remount-ro", str(folder))]
+            lines += ["--ro-bind" if target_path in fixed else "--bind", str(target_path), str(target_path)]
+    return lines + [word for folder in sorted(hidden) for word in ("--remount-ro", str(folder))]
 
 
 def _opened(launch: LaunchPlan, path: Path, workspaces: tuple[Path, ...]) -> tuple[Path, int | None]:
     """Return where a path leads; if agents could put a link there meanwhile, open it so that none is followed."""
-    place, links = followed(path)
+    target_path, links = followed(path)
     around = [real_path(folder) for folder in workspaces]
     if link := next((link for link in links if any(lies_in(link, folder) for folder in around)), None):
         raise RootSymlinked(
             f"{link} is a symbolic link inside a workspace, and leads to what the program may change. "
             "Name the folder itself."
         )
-    if place in around or not any(lies_in(place, folder) for folder in around):
-        return place, None
+    if target_path in around or not any(lies_in(target_path, folder) for folder in around):
+        return target_path, None
     try:
-        descriptor = open_path(place)
+        descriptor = open_path(target_path)
     except (FileNotFoundError, NotADirectoryError):
-        return place, None
+        return target_path, None
     except OSError as error:
-        raise RootNotAllowed(f"{place} cannot be opened: {error.strerror}.") from None
-    return place, launch.pass_on(descriptor)
+        raise RootNotAllowed(f"{target_path} cannot be opened: {error.strerror}.") from None
+    return target_path, launch.pass_on(descriptor)
 
 
 def _messengers() -> list[str]:
     """Return the sockets of services that start programs on request, outside of every sandbox."""
     user = os.getuid()
-    places = [f"/run/user/{user}", *(("/run/dbus", "/run/systemd/private") if user == 0 else ())]
-    return [place for place in places if os.path.exists(place)]
+    paths = [f"/run/user/{user}", *(("/run/dbus", "/run/systemd/private") if user == 0 else ())]
+    return [location for location in paths if os.path.exists(location)]

@@ -50,7 +50,7 @@ def resources_used(order: "dict[str, Any]", before: MachineBaseline) -> tuple[in
     for pid, parent, threads, resident in processes_of_machine():
         below.setdefault(parent, []).append((pid, threads, resident))
     threads = memory = 0
-    found: list[int] = []
+    result: list[int] = []
     level = [os.getpid()]
     inner: list[int] = []
     while level:
@@ -58,24 +58,24 @@ def resources_used(order: "dict[str, Any]", before: MachineBaseline) -> tuple[in
         threads += sum(child[1] for child in children)
         memory += sum(child[2] for child in children)
         # Bubblewrap itself stays outside of the namespaces that it makes.
-        inner += [child[0] for child in children if found]
-        found += [child[0] for child in children]
+        inner += [child[0] for child in children if result]
+        result += [child[0] for child in children]
         level = [child[0] for child in children]
     namespaces = inner if order.get("apart") else []
     if order.get("group"):
-        return len(found), threads, _netlink_apart(namespaces)
+        return len(result), threads, _netlink_apart(namespaces)
     sockets = _sockets_apart(namespaces, before)
     memory += (
         sockets
-        + sum(_of_kernel(pid, before) for pid in found)
-        + _descriptors(found, order, spare=order["memory"] - memory)
+        + sum(_of_kernel(pid, before) for pid in result)
+        + _descriptors(result, order, spare=order["memory"] - memory)
     )
     files = _files_apart(namespaces)
     grown = MachineBaseline.shared_now() - before.shared
     if memory + grown > order["memory"]:
         # What was unmapped but still exists belongs to no process: it can be as much as was ever mapped at once.
-        files = max(files, min(grown, sum(_shared_mappings(pid) for pid in found) * before.peak))
-    return len(found), threads, memory + files
+        files = max(files, min(grown, sum(_shared_mappings(pid) for pid in result) * before.peak))
+    return len(result), threads, memory + files
 
 
 def _of_kernel(pid: int, before: MachineBaseline) -> int:
@@ -169,17 +169,17 @@ def _files_apart(inner: list[int]) -> int:
     """Return what the files in memory that belong to a mount namespace hold."""
     for pid in inner:
         try:
-            found = [os.statvfs(f"/proc/{pid}/root{place}") for place in IN_MEMORY if _is_apart(pid, place)]
+            stats = [os.statvfs(f"/proc/{pid}/root{location}") for location in IN_MEMORY if _is_apart(pid, location)]
         except OSError:
             continue
         return sum(
-            (one.f_blocks - one.f_bfree) * one.f_frsize + (one.f_files - one.f_ffree) * INODE_BYTES for one in found
+            (one.f_blocks - one.f_bfree) * one.f_frsize + (one.f_files - one.f_ffree) * INODE_BYTES for one in stats
         )
     return 0
 
 
-def _is_apart(pid: int, place: str) -> bool:
-    return os.stat(f"/proc/{pid}/root{place}").st_dev != os.stat(place).st_dev
+def _is_apart(pid: int, location: str) -> bool:
+    return os.stat(f"/proc/{pid}/root{location}").st_dev != os.stat(location).st_dev
 
 
 def _shared_mappings(pid: int) -> int:

@@ -113,7 +113,7 @@ def build(
     """
     if machine not in ARCHITECTURES:
         return None
-    known = _Calls(numbers(machine))
+    calls = _Calls(numbers(machine))
     program = [
         (_LOAD, 0, 0, _ARCH),
         (_JUMP_EQUAL, 1, 0, ARCHITECTURES[machine]),
@@ -122,29 +122,29 @@ def build(
         (_JUMP_NOT_LESS, 0, 1, _X32),
         (_RETURN, 0, 0, _KILL),
     ]
-    program += known.answered(DENIED, errno.EPERM)
-    program += known.answered(TOO_NEW, errno.ENOSYS)
+    program += calls.answered(DENIED, errno.EPERM)
+    program += calls.answered(TOO_NEW, errno.ENOSYS)
     if tier is Tier.GUARDED:
-        program += _shared_machine(known, sets_times=sets_times)
+        program += _shared_machine(calls, sets_times=sets_times)
     if not counted:
-        program += _without_group(known)
+        program += _without_group(calls)
     for name, mode in MODED.items():
-        program += known.when(name, _refused_if(mode, _JUMP_SET, _OTHERS_RIGHTS))
+        program += calls.when(name, _refused_if(mode, _JUMP_SET, _OTHERS_RIGHTS))
     for name, (flags, mode) in OPENING.items():
-        program += known.when(name, _unless(flags, _MAKES_FILE) + _refused_if(mode, _JUMP_SET, _OTHERS_RIGHTS))
-    program += known.when("clone", _refused_if(0, _JUMP_SET, _NEW_NAMESPACE))
+        program += calls.when(name, _unless(flags, _MAKES_FILE) + _refused_if(mode, _JUMP_SET, _OTHERS_RIGHTS))
+    program += calls.when("clone", _refused_if(0, _JUMP_SET, _NEW_NAMESPACE))
     file_flags = _FILE_FLAGS if tier is Tier.GUARDED else ()
-    program += known.when("ioctl", _refused_if(1, _JUMP_EQUAL, _PUSH_INPUT, _CONSOLE, *file_flags))
-    program += known.when("fcntl", _refused_if(1, _JUMP_EQUAL, _SET_LEASE))
+    program += calls.when("ioctl", _refused_if(1, _JUMP_EQUAL, _PUSH_INPUT, _CONSOLE, *file_flags))
+    program += calls.when("fcntl", _refused_if(1, _JUMP_EQUAL, _SET_LEASE))
     if not (counted and resident):
-        program += known.when("setsockopt", _default_buffers())
+        program += calls.when("setsockopt", _default_buffers())
     if read_only:
-        program += known.when("socketpair", _refused_unless_type(1, *_LASTING_TYPES))
+        program += calls.when("socketpair", _refused_unless_type(1, *_LASTING_TYPES))
     families = [family for family in FAMILIES if tier is Tier.STRICT and not (read_only and family == socket.AF_UNIX)]
     netlink = [] if tier is not Tier.STRICT else _netlink(None if resident else _ROUTE)
     permitted = [line for family in families for line in ((_JUMP_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW))]
     refused = (_RETURN, 0, 0, _ERRNO | errno.EAFNOSUPPORT)
-    program += known.when("socket", [_load(0), *permitted, *netlink, refused])
+    program += calls.when("socket", [_load(0), *permitted, *netlink, refused])
     program.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *line) for line in program)
 
@@ -152,13 +152,13 @@ def build(
 class _Calls:
     """Writes filter lines for calls by name, and none for those that the machine does not have."""
 
-    def __init__(self, known: dict[str, int]) -> None:
-        self._known = known
+    def __init__(self, cached: dict[str, int]) -> None:
+        self._known = cached
 
     def answered(self, names: str, error: int) -> list[_Line]:
         """Return lines that answer calls with an error, or with 0 as if they were done."""
-        found = [self._known[name] for name in names.split() if name in self._known]
-        return [line for number in found for line in ((_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | error))]
+        result = [self._known[name] for name in names.split() if name in self._known]
+        return [line for number in result for line in ((_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | error))]
 
     def when(self, name: str, lines: list[_Line]) -> list[_Line]:
         """Return lines that check the arguments of one call, and allow what they do not end."""
@@ -168,30 +168,30 @@ class _Calls:
         return [(_JUMP_EQUAL, 0, len(body), self._known[name]), *body]
 
 
-def _shared_machine(known: _Calls, *, sets_times: bool) -> list[_Line]:
+def _shared_machine(calls: _Calls, *, sets_times: bool) -> list[_Line]:
     """Return lines for a program that only Landlock keeps from the files and processes of its user.
 
     Landlock checks neither modes, owners, times, attributes and flags of a file nor who watches it: they stay as
     they are, wherever the file is. Where too many programs would give up otherwise, the call is answered as if it were
     done. Nor does it check memory that processes share by a number, or which process sets whose limits.
     """
-    program = known.answered(MODES, 0) + known.answered(ATTRIBUTES, errno.EOPNOTSUPP)
-    program += known.answered(WATCHES, errno.ENOSYS) + known.answered(SHARED, errno.ENOSYS)
+    program = calls.answered(MODES, 0) + calls.answered(ATTRIBUTES, errno.EOPNOTSUPP)
+    program += calls.answered(WATCHES, errno.ENOSYS) + calls.answered(SHARED, errno.ENOSYS)
     for name, owner in OWNERS.items():
         lines = _refused_unless(owner, _UNCHANGED, os.getuid()) + _refused_unless(owner + 1, _UNCHANGED, os.getgid())
-        program += known.when(name, [*lines, _PRETENDED])
-    program += known.answered(TIMES, 0)
+        program += calls.when(name, [*lines, _PRETENDED])
+    program += calls.answered(TIMES, 0)
     # Without a path the call is about an open file, which Landlock has checked. With one it can be any.
     by_path = [line for half in (_LOW, _HIGH) for line in (_load(1, half), (_JUMP_EQUAL, 1, 0, 0), _PRETENDED)]
-    program += known.when("utimensat", by_path if sets_times else [_PRETENDED])
+    program += calls.when("utimensat", by_path if sets_times else [_PRETENDED])
     for name in OF_PROCESS.split():
-        program += known.when(name, _refused_unless(0, 0))
+        program += calls.when(name, _refused_unless(0, 0))
     for name in OF_GROUP.split():
-        program += known.when(name, _refused_unless(1, 0) + _refused_if(0, _JUMP_EQUAL, *_OF_A_USER))
+        program += calls.when(name, _refused_unless(1, 0) + _refused_if(0, _JUMP_EQUAL, *_OF_A_USER))
     return program
 
 
-def _without_group(known: _Calls) -> list[_Line]:
+def _without_group(calls: _Calls) -> list[_Line]:
     """Return lines against memory that the kernel keeps for a program and that belongs to none of its processes.
 
     The supervisor counts sockets, each as if it were full, so none may have larger buffers than the default. What
@@ -199,8 +199,8 @@ def _without_group(known: _Calls) -> list[_Line]:
     """
     too_large = (_RETURN, 0, 0, _ERRNO | errno.EINVAL)
     is_small = [_load(1, _HIGH), (_JUMP_EQUAL, 1, 0, 0), too_large]
-    program = known.when("shmget", [*is_small, _load(1), (_JUMP_NOT_LESS, 0, 1, MAX_SEGMENT_BYTES + 1), too_large])
-    return program + known.answered("semget msgget", errno.ENOSYS) + known.answered(PINNING, errno.EINVAL)
+    program = calls.when("shmget", [*is_small, _load(1), (_JUMP_NOT_LESS, 0, 1, MAX_SEGMENT_BYTES + 1), too_large])
+    return program + calls.answered("semget msgget", errno.ENOSYS) + calls.answered(PINNING, errno.EINVAL)
 
 
 def _default_buffers() -> list[_Line]:
@@ -232,8 +232,8 @@ def _refused_if(argument: int, jump: int, *values: int) -> list[_Line]:
 
 def _refused_unless(argument: int, *values: int) -> list[_Line]:
     """Return lines that refuse the call unless the lower half of an argument is one of the values."""
-    found = [(_JUMP_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
-    return [_load(argument), *found, _REFUSED]
+    result = [(_JUMP_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
+    return [_load(argument), *result, _REFUSED]
 
 
 def _refused_unless_type(argument: int, *types: int) -> list[_Line]:

@@ -107,8 +107,8 @@ def _report(code: int | None, *, stopped: str, problem: str) -> bytes:
         return b'{"code": %d, "stopped": ""}\n' % code
     import json
 
-    said = {"fault": problem} if problem else {"code": code, "stopped": stopped}
-    return json.dumps(said).encode() + b"\n"
+    text = {"fault": problem} if problem else {"code": code, "stopped": stopped}
+    return json.dumps(text).encode() + b"\n"
 
 
 def _order() -> "dict[str, Any]":
@@ -118,13 +118,13 @@ def _order() -> "dict[str, Any]":
 
 def _exactly(size: int) -> bytes:
     # Not through a buffer: only the order may be read.
-    found = b""
-    while len(found) < size:
-        piece = os.read(0, size - len(found))
+    match = b""
+    while len(match) < size:
+        piece = os.read(0, size - len(match))
         if not piece:
             sys.exit(1)
-        found += piece
-    return found
+        match += piece
+    return match
 
 
 def _watch(child: int, wakes: int, *, before: MachineBaseline, order: "dict[str, Any]") -> tuple[int | None, str]:
@@ -285,14 +285,14 @@ def _landlock(order: "dict[str, Any]") -> None:
 def _permit(ruleset: int, path: "str | int", access: int) -> None:
     """Allow access to a path, or to a folder that was opened before."""
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC) if isinstance(path, str) else path
+        index = os.open(path, os.O_PATH | os.O_CLOEXEC) if isinstance(path, str) else path
     except FileNotFoundError:
         return
-    if not os.path.isdir(place):
+    if not os.path.isdir(index):
         access &= _ON_FILES
-    rule = ctypes.create_string_buffer(struct.pack("=Qi", access, place))
+    rule = ctypes.create_string_buffer(struct.pack("=Qi", access, index))
     _call(_libc.syscall, _LANDLOCK_ADD, ruleset, 1, rule, 0)
-    os.close(place)
+    os.close(index)
 
 
 def _filter(program: bytes) -> None:

@@ -40,10 +40,10 @@ def find(program: str) -> str | None:
 def binds_by_descriptor(bwrap: str) -> bool:
     """Tell whether this bubblewrap can mount a folder that was opened before. Blocks."""
     try:
-        said = subprocess.run([bwrap, "--help"], capture_output=True, stdin=subprocess.DEVNULL, env={}, timeout=10)
+        text = subprocess.run([bwrap, "--help"], capture_output=True, stdin=subprocess.DEVNULL, env={}, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return b"--ro-bind-fd" in said.stdout
+    return b"--ro-bind-fd" in text.stdout
 
 
 def tier_problem(tier: Tier) -> TierProblem | None:
@@ -61,23 +61,23 @@ def tier_problem(tier: Tier) -> TierProblem | None:
             return None
 
 
-def set_up_failed(tier: Tier, said: str) -> TierProblem:
+def set_up_failed(tier: Tier, text: str) -> TierProblem:
     """Return the problem behind a sandbox that could not be set up, by its error output."""
-    if tier is Tier.STRICT and "mount proc" in said:
+    if tier is Tier.STRICT and "mount proc" in text:
         return TierProblem(
-            f"a part of /proc is covered here, so bubblewrap cannot give a program its own ({said})",
+            f"a part of /proc is covered here, so bubblewrap cannot give a program its own ({text})",
             "Uncover it: a systemd unit must not set ProtectKernelTunables, ProtectKernelLogs or ProcSubset;"
             " a container needs `--security-opt systempaths=unconfined` or the like.",
         )
-    if tier is Tier.STRICT and any(word in said for word in ("namespace", "uid map", "loopback", "not permitted")):
+    if tier is Tier.STRICT and any(word in text for word in ("namespace", "uid map", "loopback", "not permitted")):
         return TierProblem(
-            f"bubblewrap may not create namespaces ({said})",
+            f"bubblewrap may not create namespaces ({text})",
             "Allow them: `sysctl kernel.unprivileged_userns_clone=1` (Debian),"
             " `sysctl kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu) or"
             " `sysctl user.max_user_namespaces=10000` (where it is 0); in a container they need"
             " `--security-opt seccomp=unconfined` or the like.",
         )
-    return TierProblem(f"it could not be set up ({said})", "See `palyra sandbox check`.")
+    return TierProblem(f"it could not be set up ({text})", "See `palyra sandbox check`.")
 
 
 def _strict_problem() -> TierProblem | None:

@@ -56,14 +56,14 @@ class RegexProcess:
         )
         try:
             self._send(json.dumps({"pattern": pattern, "ignore_case": ignore_case}).encode() + b"\n")
-            said = msgspec.json.decode(self._reply(), type=str | list[str])
+            text = msgspec.json.decode(self._reply(), type=str | list[str])
         except BaseException:
             self.close()
             raise
-        if isinstance(said, str):
+        if isinstance(text, str):
             self.close()
-            raise RegexInvalid(f"The regular expression is malformed: {said}.")
-        self.needles = tuple(said)
+            raise RegexInvalid(f"The regular expression is malformed: {text}.")
+        self.needles = tuple(text)
         """Words of which at least one, in any case, is in every line that matches; empty if none are known."""
 
     def __enter__(self) -> Self:

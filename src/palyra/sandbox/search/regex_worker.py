@@ -42,50 +42,50 @@ def main() -> None:
     while header := source.readline():
         length, limit = json.loads(header)
         lines = source.read(length).decode("utf-8", "replace").split("\n")
-        found: list[int] = []
+        result: list[int] = []
         for number, line in enumerate(lines):
             if pattern.search(line):
-                found.append(number)
-                if len(found) >= limit:
+                result.append(number)
+                if len(result) >= limit:
                     break
-        sink.write(json.dumps(found).encode() + b"\n")
+        sink.write(json.dumps(result).encode() + b"\n")
         sink.flush()
 
 
 def _needles(pattern: str) -> list[str]:
     """Return words of which at least one, in any case, is in every text that the pattern matches."""
     try:
-        found = _needed(parser.parse(pattern))
+        matches = _needed(parser.parse(pattern))
     except RecursionError:
         return []
-    return found if len(found) <= MAX_NEEDLES and all(len(word) >= MIN_NEEDLE_CHARS for word in found) else []
+    return matches if len(matches) <= MAX_NEEDLES and all(len(word) >= MIN_NEEDLE_CHARS for word in matches) else []
 
 
 def _needed(items: "Iterable[tuple[Any, Any]]") -> list[str]:
     """Return the best words that a sequence requires: those of which the shortest is longest."""
     best: list[str] = []
     run = ""
-    for kind, given in items:
+    for kind, value in items:
         if kind in (kinds.AT, kinds.ASSERT, kinds.ASSERT_NOT):
             continue  # consumes no character, so its neighbours are adjacent
-        if kind is kinds.LITERAL and 0x20 <= given < 0x7F:
-            run += chr(given)
+        if kind is kinds.LITERAL and 0x20 <= value < 0x7F:
+            run += chr(value)
             best = max(best, [run], key=_worth)
             continue
         run = ""
-        best = max(best, _needed_of(kind, given), key=_worth)
+        best = max(best, _needed_of(kind, value), key=_worth)
     return best
 
 
-def _needed_of(kind: object, given: "Any") -> list[str]:
+def _needed_of(kind: object, value: "Any") -> list[str]:
     if kind is kinds.SUBPATTERN:
-        return _needed(given[3])
+        return _needed(value[3])
     if kind is kinds.ATOMIC_GROUP:
-        return _needed(given)
+        return _needed(value)
     if kind in (kinds.MAX_REPEAT, kinds.MIN_REPEAT, kinds.POSSESSIVE_REPEAT):
-        return _needed(given[2]) if given[0] > 0 else []
+        return _needed(value[2]) if value[0] > 0 else []
     if kind is kinds.BRANCH:
-        ways = [_needed(way) for way in given[1]]
+        ways = [_needed(way) for way in value[1]]
         return [word for way in ways for word in way] if all(ways) else []
     return []
 

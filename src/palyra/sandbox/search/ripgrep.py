@@ -103,8 +103,8 @@ def _file_names(outcome: ProgramOutcome, *, prefix: str) -> frozenset[str] | Non
     is_whole = outcome.exit_code in (0, 1) and not outcome.stopped and not outcome.stdout.left_out
     if not is_whole or outcome.stderr.head:
         return None
-    found = outcome.stdout.head.split(b"\0")
-    return frozenset(prefix + os.fsdecode(name.removeprefix(b"./")) for name in found if name)
+    result = outcome.stdout.head.split(b"\0")
+    return frozenset(prefix + os.fsdecode(name.removeprefix(b"./")) for name in result if name)
 
 
 def _job(sandbox: Sandbox, workspace: Workspace, query: SearchQuery, needles: RequiredWords) -> SandboxJob | None:
@@ -133,14 +133,14 @@ def _job(sandbox: Sandbox, workspace: Workspace, query: SearchQuery, needles: Re
 
 
 def _options(query: SearchQuery, needles: RequiredWords) -> list[str]:
-    told = ["--no-config", "--no-follow", "--no-ignore", "--hidden", "--text", "--encoding=none", "--color=never"]
-    told += ["--files-with-matches", "--null", "--ignore-case" if needles.any_case else "--case-sensitive"]
-    told += [f"--max-filesize={search.MAX_FILE_BYTES}", f"--max-depth={MAX_DEPTH}"]
-    told += [f"--threads={min(THREADS, os.cpu_count() or 1)}"]
+    lines = ["--no-config", "--no-follow", "--no-ignore", "--hidden", "--text", "--encoding=none", "--color=never"]
+    lines += ["--files-with-matches", "--null", "--ignore-case" if needles.any_case else "--case-sensitive"]
+    lines += [f"--max-filesize={search.MAX_FILE_BYTES}", f"--max-depth={MAX_DEPTH}"]
+    lines += [f"--threads={min(THREADS, os.cpu_count() or 1)}"]
     if query.glob:
-        told.append(f"--glob={query.glob}")
+        lines.append(f"--glob={query.glob}")
     # The last one counts. With the slash at its end it means folders only.
-    return [*told, *(f"--glob=!{name}/" for name in sorted(SKIPPED_FOLDERS))]
+    return [*lines, *(f"--glob=!{name}/" for name in sorted(SKIPPED_FOLDERS))]
 
 
 def pattern_of(needles: RequiredWords) -> str:

@@ -90,7 +90,7 @@ def search(
     """Search until all files are read, the limit or the budget is reached, or `stop` says so."""
     begun = clock.monotonic()
     matches: list[SearchMatch] = []
-    files = total = halves = 0
+    files = total = pairs = 0
 
     def needless(path: str, size: int) -> bool:
         # A file that is searched in part is opened, since the result must report that.
@@ -99,7 +99,7 @@ def search(
     with ExitStack() as stack:
         matching, needles = _matcher(query, stack=stack, stop=stop)
         is_asked = sieve is None or not needles.words
-        walk = workspace.walk(query.folder, skip=SKIPPED_FOLDERS, wanted=_name_filter(query), needless=needless)
+        walk = workspace.walk(query.folder, skip=SKIPPED_FOLDERS, requested=_name_filter(query), needless=needless)
         for path, file in stack.enter_context(closing(walk)):
             took = clock.monotonic() - begun
             if sieve is not None and not is_asked and took >= FILTER_TIMEOUT_SECONDS:
@@ -113,12 +113,12 @@ def search(
                 matches.append(SearchMatch(path, 0, ""))
             elif content := _content(file):
                 total += len(content)
-                halves += len(content) == MAX_FILE_BYTES
+                pairs += len(content) == MAX_FILE_BYTES
                 room = query.limit + 1 - len(matches)
                 matches += _pick(path, content, matching(content, room))
             if len(matches) > query.limit:
                 return SearchResult(tuple(matches[: query.limit]), files, f"only the first {query.limit} are shown")
-    return SearchResult(tuple(matches), files, _large(halves))
+    return SearchResult(tuple(matches), files, _large(pairs))
 
 
 Matcher = Callable[[bytes, int], list[int]]
@@ -147,10 +147,10 @@ def _content(file: BinaryIO) -> bytes:
         return b""
 
 
-def _large(halves: int) -> str:
-    if not halves:
+def _large(pairs: int) -> str:
+    if not pairs:
         return ""
-    counted = "1 large file was" if halves == 1 else f"{halves} large files were"
+    counted = "1 large file was" if pairs == 1 else f"{pairs} large files were"
     return f"{counted} searched in the first {MAX_FILE_BYTES >> 20} MiB only"
 
 
@@ -158,18 +158,18 @@ def _literal(text: str, content: bytes, *, ignore_case: bool, limit: int) -> lis
     # Most files do not contain the text at all, and that is quickly seen.
     if not ignore_case and text.encode() not in content:
         return []
-    whole = content.decode("utf-8", "replace")
+    full_text = content.decode("utf-8", "replace")
     if ignore_case:
-        whole = whole.lower()
-        if text not in whole:
+        full_text = full_text.lower()
+        if text not in full_text:
             return []
-    found: list[int] = []
-    for number, line in enumerate(whole.split("\n")):
+    result: list[int] = []
+    for number, line in enumerate(full_text.split("\n")):
         if text in line:
-            found.append(number)
-            if len(found) >= limit:
+            result.append(number)
+            if len(result) >= limit:
                 break
-    return found
+    return result
 
 
 def _pick(path: str, content: bytes, numbers: list[int]) -> list[SearchMatch]:

@@ -181,10 +181,10 @@ class _CompiledCacheStale(Exception):
 @cache
 def _packages() -> str:
     """Return the folder that wasmtime is installed in."""
-    found = importlib.util.find_spec("wasmtime")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("wasmtime")
+    if spec is None or spec.origin is None:
         raise WasmUnavailable("The package wasmtime is not installed, so modules cannot be run. Reinstall Palyra.")
-    return str(Path(found.origin).parents[1])
+    return str(Path(spec.origin).parents[1])
 
 
 async def _start() -> Process:
@@ -228,18 +228,18 @@ async def _compile(process: Process, order: Sequence[bytes]) -> bytes:
         async with asyncio.timeout(COMPILE_SECONDS):
             process.stdin.writelines(order)
             await process.stdin.drain()
-            said = await _message(process)
-            code = await _bytes(process, said.compiled, most=CODE_BYTES)
+            worker_reply = await _message(process)
+            code = await _bytes(process, worker_reply.compiled, maximum=CODE_BYTES)
     except TimeoutError:
         raise ModuleTooLarge(
             f"The module takes longer than {COMPILE_SECONDS:g} s to compile, so it was not run."
         ) from None
     except (BrokenPipeError, ConnectionResetError):
         raise _WorkerGone from None
-    if said.stale:
+    if worker_reply.stale:
         raise _CompiledCacheStale
-    if said.fault:
-        raise ModuleInvalid(f"The module cannot be run: {said.fault}.")
+    if worker_reply.fault:
+        raise ModuleInvalid(f"The module cannot be run: {worker_reply.fault}.")
     return code
 
 
@@ -247,10 +247,10 @@ async def _outcome(process: Process, job: ModuleJob) -> ModuleOutcome:
     """Wait for the module's end, but no longer than it may take."""
     try:
         async with asyncio.timeout(job.bounds.wall.total_seconds() + GRACE_SECONDS):
-            said = await _message(process)
+            worker_reply = await _message(process)
             out, err = [
-                CapturedOutput(await _bytes(process, kept, most=job.bounds.output_bytes), b"", gone)
-                for kept, gone in (said.stdout, said.stderr)
+                CapturedOutput(await _bytes(process, kept_count, maximum=job.bounds.output_bytes), b"", removed)
+                for kept_count, removed in (worker_reply.stdout, worker_reply.stderr)
             ]
     except TimeoutError:
         await _end(process)
@@ -260,31 +260,35 @@ async def _outcome(process: Process, job: ModuleJob) -> ModuleOutcome:
     except _WorkerGone:
         await _end(process)
         raise WasmProcessEnded(_ended(process)) from None
-    if said.folder:
-        raise FolderNotAllowed(f"The module was not run: one of its folders cannot be opened: {said.folder}.")
+    if worker_reply.folder:
+        raise FolderNotAllowed(f"The module was not run: one of its folders cannot be opened: {worker_reply.folder}.")
     return ModuleOutcome(
-        exit_code=said.exit_code,
+        exit_code=worker_reply.exit_code,
         stdout=out,
         stderr=err,
-        took=timedelta(milliseconds=said.milliseconds),
-        fuel=said.fuel,
-        memory_bytes=said.memory_bytes,
-        stopped=_why(said.stopped, job.bounds) if said.stopped else f"it failed: {said.trap}" if said.trap else "",
+        took=timedelta(milliseconds=worker_reply.milliseconds),
+        fuel=worker_reply.fuel,
+        memory_bytes=worker_reply.memory_bytes,
+        stopped=_why(worker_reply.stopped, job.bounds)
+        if worker_reply.stopped
+        else f"it failed: {worker_reply.trap}"
+        if worker_reply.trap
+        else "",
     )
 
 
 async def _message(process: Process) -> _WorkerReply:
-    (length,) = worker.LENGTH.unpack(await _bytes(process, worker.LENGTH.size, most=MESSAGE_BYTES))
+    (length,) = worker.LENGTH.unpack(await _bytes(process, worker.LENGTH.size, maximum=MESSAGE_BYTES))
     try:
-        return msgspec.json.decode(await _bytes(process, length, most=MESSAGE_BYTES), type=_WorkerReply)
+        return msgspec.json.decode(await _bytes(process, length, maximum=MESSAGE_BYTES), type=_WorkerReply)
     except msgspec.DecodeError:
         raise _WorkerGone from None
 
 
-async def _bytes(process: Process, count: int, *, most: int) -> bytes:
+async def _bytes(process: Process, count: int, *, maximum: int) -> bytes:
     """Read the process's message; it is not trusted, since a module that broke out could have written it."""
     assert process.stdout is not None
-    if not 0 <= count <= most:
+    if not 0 <= count <= maximum:
         raise _WorkerGone
     try:
         return await process.stdout.readexactly(count)

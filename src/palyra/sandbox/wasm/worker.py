@@ -58,10 +58,10 @@ def main() -> None:
         if header is None:
             return
         parts = [_read(length) for length in HEADER.unpack(header)]
-        order, module, given = parts
-        if order is None or module is None or given is None:
+        order, module, supplied_data = parts
+        if order is None or module is None or supplied_data is None:
             return
-        for message, after in host.obey(json.loads(order), module, given):
+        for message, after in host.obey(json.loads(order), module, supplied_data):
             data = json.dumps(message).encode()
             _write(replies, LENGTH.pack(len(data)) + data + after)
 
@@ -84,7 +84,7 @@ class ModuleHost:
         self._linker.define_wasi()
         self._compiled: OrderedDict[str, Any] = OrderedDict()
 
-    def obey(self, order: dict[str, Any], module: bytes, given: bytes) -> Any:
+    def obey(self, order: dict[str, Any], module: bytes, data: bytes) -> Any:
         """Yield messages, each with the bytes that follow it."""
         is_new = order["digest"] not in self._compiled and not order["is_compiled"]
         try:
@@ -100,7 +100,7 @@ class ModuleHost:
         code = code if len(code) <= order["code_bytes"] else b""
         yield {"compiled": len(code)}, code
         if order["run"]:
-            yield self._run(order, compiled, given)
+            yield self._run(order, compiled, data)
 
     def _compile(self, digest: str, module: bytes, *, is_compiled: bool) -> Any:
         if digest not in self._compiled:
@@ -113,9 +113,9 @@ class ModuleHost:
 
     def _unfit(self, compiled: Any) -> str:
         """Return why a module cannot be run at all, or nothing."""
-        for wanted in compiled.imports:
-            if wanted.module != WASI:
-                name = _plain(f"{wanted.module}.{wanted.name}")
+        for requested in compiled.imports:
+            if requested.module != WASI:
+                name = _plain(f"{requested.module}.{requested.name}")
                 return f"it imports {name}, and only {WASI} is available to modules"
         starts = [one.type for one in compiled.exports if one.name == START]
         if not starts or not isinstance(starts[0], self._wasm.FuncType) or starts[0].params or starts[0].results:
@@ -124,10 +124,10 @@ class ModuleHost:
             )
         return ""
 
-    def _run(self, order: dict[str, Any], compiled: Any, given: bytes) -> tuple[dict[str, Any], bytes]:
+    def _run(self, order: dict[str, Any], compiled: Any, data: bytes) -> tuple[dict[str, Any], bytes]:
         wasm = self._wasm
         out, err = OutputHead(order["output_bytes"]), OutputHead(order["output_bytes"])
-        said: dict[str, Any] = {"exit_code": None, "stopped": "", "trap": ""}
+        document: dict[str, Any] = {"exit_code": None, "stopped": "", "trap": ""}
         opened: list[int] = []
         store = wasm.Store(self._engine)
         timer = threading.Timer(order["seconds"], self._engine.increment_epoch)
@@ -144,7 +144,7 @@ class ModuleHost:
             store.set_epoch_deadline(1)
             wasi = wasm.WasiConfig()
             wasi.argv = order["argv"]
-            opened.append(_input(wasi, given))
+            opened.append(_input(wasi, data))
             # Too much output ends the module at its next step, not by an error that it could ignore.
             out.full = self._engine.increment_epoch
             wasi.stdout_custom = out.add
@@ -160,37 +160,37 @@ class ModuleHost:
             assert isinstance(start, wasm.Func)
             try:
                 start(store)
-                said["exit_code"] = 0
+                document["exit_code"] = 0
             finally:
                 memory = exports.get("memory")
-                said["memory_bytes"] = memory.data_len(store) if isinstance(memory, wasm.Memory) else 0
+                document["memory_bytes"] = memory.data_len(store) if isinstance(memory, wasm.Memory) else 0
         except wasm.ExitTrap as end:
-            said["exit_code"] = end.code
+            document["exit_code"] = end.code
         except wasm.Trap as trap:
             if trap.trap_code is wasm.TrapCode.OUT_OF_FUEL:
-                said["stopped"] = "fuel"
+                document["stopped"] = "fuel"
             elif trap.trap_code is wasm.TrapCode.INTERRUPT:
-                said["stopped"] = "output" if out.left_out else "time"
+                document["stopped"] = "output" if out.left_out else "time"
             elif trap.trap_code is not None:
-                said["trap"] = trap.trap_code.name.lower().replace("_", " ")
+                document["trap"] = trap.trap_code.name.lower().replace("_", " ")
             else:
-                said["trap"] = _last_line(trap)
+                document["trap"] = _last_line(trap)
         except wasm.WasmtimeError as error:
-            said["trap"] = _last_line(error)
+            document["trap"] = _last_line(error)
         except OSError as error:
-            said["folder"] = f"{error.filename}: {error.strerror}"
+            document["folder"] = f"{error.filename}: {error.strerror}"
         finally:
             # A late tick would end the next module.
             timer.cancel()
             if timer.ident is not None:
                 timer.join()
-            said["fuel"] = order["fuel"] - store.get_fuel()
+            document["fuel"] = order["fuel"] - store.get_fuel()
             store.close()
             for descriptor in opened:
                 os.close(descriptor)
-        said["milliseconds"] = round((time.monotonic() - began) * 1000)
-        said["stdout"], said["stderr"] = [len(out.data), out.left_out], [len(err.data), err.left_out]
-        return said, bytes(out.data + err.data)
+        document["milliseconds"] = round((time.monotonic() - began) * 1000)
+        document["stdout"], document["stderr"] = [len(out.data), out.left_out], [len(err.data), err.left_out]
+        return document, bytes(out.data + err.data)
 
 
 class OutputHead:
@@ -212,17 +212,17 @@ class OutputHead:
                 self.full()
 
 
-def _input(wasi: Any, given: bytes) -> int:
+def _input(wasi: Any, data: bytes) -> int:
     """Make these bytes the module's input; return what to close when it has ended."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("input")
-        _write(descriptor, given)
+        _write(descriptor, data)
         wasi.stdin_file = f"/proc/self/fd/{descriptor}"
         return descriptor
     import tempfile
 
     with tempfile.NamedTemporaryFile() as file:
-        file.write(given)
+        file.write(data)
         file.flush()
         wasi.stdin_file = file.name
         return os.dup(file.fileno())
@@ -251,8 +251,8 @@ def _path_of(descriptor: int, path: str) -> str:
 def _last_line(error: Exception) -> str:
     """Return the innermost cause of an error, without the trace through the module."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and "<unknown>!" not in line]
-    told = lines[-1] if lines else type(error).__name__
-    return _plain(told.split(": ", 1)[-1] if told[:1].isdigit() else told)
+    text = lines[-1] if lines else type(error).__name__
+    return _plain(text.split(": ", 1)[-1] if text[:1].isdigit() else text)
 
 
 def _plain(text: str) -> str:

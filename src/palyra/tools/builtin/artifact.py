@@ -43,4 +43,4 @@ async def read(
 
 def _tail_of_char(data: bytes) -> int:
     """Count the bytes at the start that continue a character whose beginning is missing."""
-    return next((place for place, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), min(3, len(data)))
+    return next((index for index, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), min(3, len(data)))

@@ -40,26 +40,26 @@ _OF_PAGES = re.compile(
 """The encodings of web pages, as Python names them. Python knows others: some are not text, one takes hours."""
 
 
-async def _preview(context: ToolContext, given: Any) -> Effect:
-    target = parse(given.url)
-    writing = _sends(given)
+async def _preview(context: ToolContext, value: Any) -> Effect:
+    target = parse(value.url)
+    writing = _sends(value)
     at_least = Risk.HIGH if writing else Risk.MEDIUM
     names = await context.credentials.names(_bound_host(target), tool=NAME) if _proves(target) else ()
     credential = f" with your credential {', '.join(names)}" if names else ""
     # Permission to read from a host does not allow sending data to it, nor doing so in the person's name.
-    kind = f"host:{_service(target)} {given.method}" if writing else f"host:{_service(target)}"
+    kind = f"host:{_service(target)} {value.method}" if writing else f"host:{_service(target)}"
     return Effect(
         risk=highest([of_host(target.host, writing=writing)], at_least=at_least),
-        summary=f"{given.method} {escape_start(target.url, SUMMARY_CHARS)}{credential}",
-        detail=_detail(f"{given.method} {escape_line(target.url)}{credential}", given.headers, given.body),
+        summary=f"{value.method} {escape_start(target.url, SUMMARY_CHARS)}{credential}",
+        detail=_detail(f"{value.method} {escape_line(target.url)}{credential}", value.headers, value.body),
         hosts=(target.host,),
         credentials=names,
         kind=f"{kind} with {', '.join(names)}" if names else kind,
     )
 
 
-async def _ready(context: ToolContext, given: Any) -> None:
-    await asyncio.to_thread(context.egress.check, EgressRequest(given.url, given.method, given.headers))
+async def _ready(context: ToolContext, value: Any) -> None:
+    await asyncio.to_thread(context.egress.check, EgressRequest(value.url, value.method, value.headers))
 
 
 FETCHES = CallPool("fetch", 8)
@@ -91,9 +91,9 @@ async def fetch(
     return await asyncio.to_thread(_result_text, answer, target)
 
 
-def _sends(given: Any) -> bool:
+def _sends(value: Any) -> bool:
     """Tell whether the request sends more than a plain read: some hosts take a header for the method."""
-    return given.method not in ("GET", "HEAD") or bool(given.body) or any(map(_OVERRIDES.fullmatch, given.headers))
+    return value.method not in ("GET", "HEAD") or bool(value.body) or any(map(_OVERRIDES.fullmatch, value.headers))
 
 
 def _service(target: UrlTarget) -> str:
@@ -112,23 +112,23 @@ def _proves(target: UrlTarget) -> bool:
 
 
 def _detail(line: str, headers: dict[str, str], body: str) -> str:
-    told = [line, *(f"{MARGIN}{escape_line(name)}: {escape_line(value)}" for name, value in headers.items())]
-    return "\n".join([*told, "", quote(body)] if body else told)
+    lines = [line, *(f"{MARGIN}{escape_line(name)}: {escape_line(value)}" for name, value in headers.items())]
+    return "\n".join([*lines, "", quote(body)] if body else lines)
 
 
-def _result_text(answer: EgressResponse, asked: UrlTarget) -> str:
+def _result_text(answer: EgressResponse, url_target: UrlTarget) -> str:
     response = answer.response
     kind = response.header("content-type")
-    told = [f"status {response.status}, {escape_line(kind) or 'no content type'}, {len(response.body)} bytes"]
-    if answer.url != asked.url:
-        told.append(f"from {answer.url}")
+    lines = [f"status {response.status}, {escape_line(kind) or 'no content type'}, {len(response.body)} bytes"]
+    if answer.url != url_target.url:
+        lines.append(f"from {answer.url}")
     if answer.leads_to:
-        told.append(f"It redirects to {answer.leads_to}, which was not followed. Fetch that address if you need it.")
+        lines.append(f"It redirects to {answer.leads_to}, which was not followed. Fetch that address if you need it.")
     if not response.is_complete:
-        told.append(f"[only the first {len(response.body)} bytes were read]")
+        lines.append(f"[only the first {len(response.body)} bytes were read]")
     if response.body:
-        told += ["", _content(response.body, kind, url=answer.url)]
-    return "\n".join(told)
+        lines += ["", _content(response.body, kind, url=answer.url)]
+    return "\n".join(lines)
 
 
 def _content(body: bytes, kind: str, *, url: str) -> str:
@@ -146,9 +146,9 @@ def _content(body: bytes, kind: str, *, url: str) -> str:
 
 
 def _charset(kind: str) -> str:
-    found = _CHARSET.search(kind)
+    match = _CHARSET.search(kind)
     try:
-        name = codecs.lookup(found[1]).name if found else "utf-8"
+        name = codecs.lookup(match[1]).name if match else "utf-8"
     except LookupError:
         return "utf-8"
     return name if _OF_PAGES.fullmatch(name) else "utf-8"

@@ -56,13 +56,13 @@ def _resolved_path(workspace: Workspace, path: str) -> str:
 def _list(workspace: Workspace, folder: str, *, limit: int) -> str:
     listing = workspace.list_dir(folder)
     count = len(listing.entries)
-    told = [
+    lines = [
         f"{escape_line(folder)}: {count}{'' if listing.complete else ' or more'} {'entry' if count == 1 else 'entries'}"
     ]
-    told += [_entry(entry) for entry in listing.entries[:limit]]
+    lines += [_entry(entry) for entry in listing.entries[:limit]]
     if count > limit:
-        told.append(f"[{count - limit} more; raise limit to see them]")
-    return "\n".join(told)
+        lines.append(f"[{count - limit} more; raise limit to see them]")
+    return "\n".join(lines)
 
 
 def _entry(entry: FolderEntry) -> str:
@@ -104,9 +104,9 @@ def _from_byte(file: BinaryIO, byte: int) -> _Slice:
     file.seek(byte)
     raw = file.read(SLICE_BYTES)
     more = _has_more(file)
-    whole = _complete_chars(raw) if more else raw
-    text = whole[_tail_of_char(whole) :].decode("utf-8", "replace")
-    return _Slice(text, f"byte {byte}", f"byte={byte + len(whole)}" if more else None)
+    data = _complete_chars(raw) if more else raw
+    text = data[_tail_of_char(data) :].decode("utf-8", "replace")
+    return _Slice(text, f"byte {byte}", f"byte={byte + len(data)}" if more else None)
 
 
 def _from_line(file: BinaryIO, line: int, *, lines: int, path: str) -> _Slice:
@@ -125,8 +125,8 @@ def _from_line(file: BinaryIO, line: int, *, lines: int, path: str) -> _Slice:
     if len(pieces) > 1:
         # The last line is cut, so it is left for the next slice, complete.
         return _Slice(_text(b"\n".join(pieces[:-1])), first, f"line={line + len(pieces) - 1}")
-    whole = _complete_chars(raw)
-    return _Slice(_text(whole), first, f"byte={start + len(whole)}")
+    data = _complete_chars(raw)
+    return _Slice(_text(data), first, f"byte={start + len(data)}")
 
 
 def _text(raw: bytes) -> str:
@@ -135,25 +135,25 @@ def _text(raw: bytes) -> str:
 
 def _seek_line(file: BinaryIO, line: int, *, path: str) -> int:
     """Move to the beginning of a line, and return its offset. A long line is never held in memory as a whole."""
-    place, count = 0, line - 1
+    index, count = 0, line - 1
     while count > 0:
         block = file.read(_BLOCK)
         if not block:
             raise OffsetBeyondEnd(f"{path!r} ends before line {line}.")
-        if place > MAX_SKIPPED_BYTES:
+        if index > MAX_SKIPPED_BYTES:
             raise OffsetBeyondEnd(f"{path!r} is too long to count its lines. Use byte to say where to start.")
         ends = block.count(b"\n")
         if ends < count:
             count -= ends
-            place += len(block)
+            index += len(block)
             continue
         inside = -1
         for _ in range(count):
             inside = block.index(b"\n", inside + 1)
-        place += inside + 1
+        index += inside + 1
         count = 0
-    file.seek(place)
-    return place
+    file.seek(index)
+    return index
 
 
 def _has_more(file: BinaryIO) -> bool:
@@ -162,7 +162,7 @@ def _has_more(file: BinaryIO) -> bool:
 
 def _tail_of_char(raw: bytes) -> int:
     """Count the bytes at the start that continue a character: a slice may begin in the middle of one."""
-    count = next((place for place, byte in enumerate(raw[:4]) if not 0x80 <= byte < 0xC0), len(raw[:4]))
+    count = next((index for index, byte in enumerate(raw[:4]) if not 0x80 <= byte < 0xC0), len(raw[:4]))
     # Four in a row are not UTF-8 at all.
     return count if count < 4 else 0
 

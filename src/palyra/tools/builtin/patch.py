@@ -35,10 +35,10 @@ class PatchPathRepeated(Invalid):
     """The patch names the same file twice. Patch it under one name."""
 
 
-async def _preview(context: ToolContext, given: Any) -> Effect:
-    changes = await _planned(context, given.patch)
-    effect = await effect_of(context, "try to patch" if given.dry_run else "patch", changes)
-    if not given.dry_run:
+async def _preview(context: ToolContext, value: Any) -> Effect:
+    changes = await _planned(context, value.patch)
+    effect = await effect_of(context, "try to patch" if value.dry_run else "patch", changes)
+    if not value.dry_run:
         return effect
     return Effect(risk=Risk.LOW, summary=effect.summary, detail=effect.detail, paths=effect.paths)
 
@@ -56,19 +56,19 @@ async def patch(
     changes = await _planned(context, patch)
     if not dry_run:
         await apply(context, changes)
-    told = await asyncio.to_thread(summarize_changes, changes)
-    return f"{'The patch applies:' if dry_run else 'Patched'} {told}."
+    text = await asyncio.to_thread(summarize_changes, changes)
+    return f"{'The patch applies:' if dry_run else 'Patched'} {text}."
 
 
 async def _planned(context: ToolContext, text: str) -> list[FileChange]:
-    asked = await asyncio.to_thread(patches.parse, clean_text(text, what="patch"))
-    if len(asked) > MAX_CHANGES:
+    file_patches = await asyncio.to_thread(patches.parse, clean_text(text, what="patch"))
+    if len(file_patches) > MAX_CHANGES:
         raise PatchTooLarge(
-            f"The patch names {len(asked)} files; the maximum is {MAX_CHANGES}. Split it into several patches."
+            f"The patch names {len(file_patches)} files; the maximum is {MAX_CHANGES}. Split it into several patches."
         )
     changes: list[FileChange] = []
     held = 0
-    for one in asked:
+    for one in file_patches:
         change = await _change(context, one)
         changes.append(change)
         held += len(change.after or b"") + (
@@ -82,23 +82,23 @@ async def _planned(context: ToolContext, text: str) -> list[FileChange]:
 
 
 async def _change(context: ToolContext, one: patches.FilePatch) -> FileChange:
-    found = await asyncio.to_thread(read_existing, context.workspace, one.path)
-    before = text_of(found.content.data) if found.content is not None else None
-    if found.content is not None and before is None:
+    existing = await asyncio.to_thread(read_existing, context.workspace, one.path)
+    before = text_of(existing.content.data) if existing.content is not None else None
+    if existing.content is not None and before is None:
         raise FileNotUtf8(f"{escape_line(one.path)} is not UTF-8 text, so it cannot be patched.")
-    shown, has_markers = before, markers_in([line for hunk in one.hunks for line in (*hunk.old, *hunk.new)])
+    displayed, has_markers = before, markers_in([line for hunk in one.hunks for line in (*hunk.old, *hunk.new)])
     if has_markers and before is not None:
         # The author of the patch has seen markers, which may change the line counts.
-        shown = await context.sealed.view(before, path=found.path)
+        displayed = await context.sealed.view(before, path=existing.path)
     try:
-        after = await asyncio.to_thread(_applied, one, shown)
+        after = await asyncio.to_thread(_applied, one, displayed)
     except patches.PatchConflict:
         # The error quotes the file.
-        context.witness.read(found.path)
+        context.witness.read(existing.path)
         raise
     if has_markers and after is not None:
-        after = await context.sealed.restore(after, path=found.path, there=before)
-    return FileChange(found, None if after is None else after.encode())
+        after = await context.sealed.restore(after, path=existing.path, target=before)
+    return FileChange(existing, None if after is None else after.encode())
 
 
 def _applied(one: patches.FilePatch, before: str | None) -> str | None:

@@ -38,38 +38,38 @@ async def search(
     stop = threading.Event()
     sieve = RipgrepFilter(context.searches, context.workspace, loop=asyncio.get_running_loop())
     try:
-        found = await asyncio.to_thread(
+        search_result = await asyncio.to_thread(
             engine.search, context.workspace, query, clock=context.clock, stop=stop.is_set, sieve=sieve
         )
     finally:
         stop.set()
         await sieve.close()
-    await asyncio.to_thread(_note, context, found)
-    return _result_text(query, found)
+    await asyncio.to_thread(_note, context, search_result)
+    return _result_text(query, search_result)
 
 
-def _note(context: ToolContext, found: engine.SearchResult) -> None:
+def _note(context: ToolContext, search_result: engine.SearchResult) -> None:
     """Record the files that the result quotes or names; the names of their folders are part of it."""
-    for path in dict.fromkeys(match.path for match in found.matches):
+    for path in dict.fromkeys(match.path for match in search_result.matches):
         try:
             with context.workspace.reach(path) as at:
-                place, root = at.path, str(at.root.real_path())
-                while place != root:
-                    context.witness.read(place)
-                    place = os.path.dirname(place)
+                location, root = at.path, str(at.root.real_path())
+                while location != root:
+                    context.witness.read(location)
+                    location = os.path.dirname(location)
         except PalyraError:
             # It no longer exists, and what was read of it cannot be looked up any more.
             context.witness.learned(())
 
 
-def _result_text(query: engine.SearchQuery, found: engine.SearchResult) -> str:
+def _result_text(query: engine.SearchQuery, search_result: engine.SearchResult) -> str:
     what = "match" if query.text else "file"
-    plural = "" if len(found.matches) == 1 else "es" if query.text else "s"
-    files = "1 file" if found.files == 1 else f"{found.files} files"
-    lines = [f"{len(found.matches)} {what}{plural} ({files} searched)"]
-    lines += [_match(match) for match in found.matches]
-    if found.cut_short:
-        lines.append(f"[{found.cut_short}; narrow it by folder or glob]")
+    plural = "" if len(search_result.matches) == 1 else "es" if query.text else "s"
+    files = "1 file" if search_result.files == 1 else f"{search_result.files} files"
+    lines = [f"{len(search_result.matches)} {what}{plural} ({files} searched)"]
+    lines += [_match(match) for match in search_result.matches]
+    if search_result.cut_short:
+        lines.append(f"[{search_result.cut_short}; narrow it by folder or glob]")
     return "\n".join(lines)
 
 

@@ -52,26 +52,26 @@ class ShellMissing(Unavailable):
     """There is no shell on this machine: neither /bin/bash nor /bin/sh can be run. Install one of them."""
 
 
-async def _preview(context: ToolContext, given: Any) -> Effect:
-    folder = await asyncio.to_thread(_folder, context.workspace, given.folder)
+async def _preview(context: ToolContext, value: Any) -> Effect:
+    folder = await asyncio.to_thread(_folder, context.workspace, value.folder)
     tier = context.sandbox.tier
     # Off the event loop: a malicious command line can take a second.
-    access, risk = await asyncio.to_thread(_judged, given, context.sandbox)
-    where = f"in {escape_line(str(folder))}, {_text_of_access(given.access, access)}, {given.seconds} s at most"
+    access, risk = await asyncio.to_thread(_judged, value, context.sandbox)
+    where = f"in {escape_line(str(folder))}, {_text_of_access(value.access, access)}, {value.seconds} s at most"
     return Effect(
         risk=risk,
-        summary=f"run {escape_start(given.command, SUMMARY_CHARS)}",
-        detail=f"{quote(given.command)}\n\n{where}, sandbox: {_tier_text(tier)}",
+        summary=f"run {escape_start(value.command, SUMMARY_CHARS)}",
+        detail=f"{quote(value.command)}\n\n{where}, sandbox: {_tier_text(tier)}",
         paths=(str(folder),),
-        command=given.command,
+        command=value.command,
         access=access,
         # Elsewhere the same text runs another program, or on other files. A critical call needs approval each time.
-        kind=class_of_command(given.command, folder=str(folder), access=access) if risk is not Risk.CRITICAL else "",
+        kind=class_of_command(value.command, folder=str(folder), access=access) if risk is not Risk.CRITICAL else "",
     )
 
 
-async def _ready(context: ToolContext, given: Any) -> None:
-    await context.sandbox.check_ready(await _job(context, **msgspec.structs.asdict(given)))
+async def _ready(context: ToolContext, value: Any) -> None:
+    await context.sandbox.check_ready(await _job(context, **msgspec.structs.asdict(value)))
 
 
 PROGRAMS = CallPool("shell", 16)
@@ -100,13 +100,13 @@ async def run(
     return _result_text(await context.sandbox.run(job), read_only=job.read_only)
 
 
-def _judged(given: Any, sandbox: Sandbox) -> tuple[FolderAccess, Risk]:
+def _judged(value: Any, sandbox: Sandbox) -> tuple[FolderAccess, Risk]:
     """Return the effective access, and the risk: low if the kernel limits the command to reading, whatever it runs."""
-    if given.access == FolderAccess.READ and sandbox.enforces_read:
+    if value.access == FolderAccess.READ and sandbox.enforces_read:
         return FolderAccess.READ, Risk.LOW
     # Without any sandbox every command is exceptional.
     lowest = Risk.HIGH if sandbox.tier is Tier.OFF else Risk.MEDIUM
-    return FolderAccess.WRITE, highest([of_command(given.command)], at_least=lowest)
+    return FolderAccess.WRITE, highest([of_command(value.command)], at_least=lowest)
 
 
 def _folder(workspace: Workspace, folder: str) -> Path:
@@ -159,8 +159,8 @@ def _lacked_network(outcome: ProgramOutcome) -> bool:
     return _output_matches(_WANTED_NETWORK, *looked_into)
 
 
-def _output_matches(wanted: re.Pattern[bytes], *outputs: CapturedOutput) -> bool:
-    return any(wanted.search((output.head + output.tail)[-MAX_INSPECTED_BYTES:]) for output in outputs)
+def _output_matches(requested: re.Pattern[bytes], *outputs: CapturedOutput) -> bool:
+    return any(requested.search((output.head + output.tail)[-MAX_INSPECTED_BYTES:]) for output in outputs)
 
 
 def _output_text(output: CapturedOutput) -> str:

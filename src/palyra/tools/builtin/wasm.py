@@ -31,23 +31,23 @@ class _Read:
     module: bytes
 
 
-async def _preview(context: ToolContext, given: Any) -> Effect:
-    read = await asyncio.to_thread(_module, context.workspace, given.module)
+async def _preview(context: ToolContext, value: Any) -> Effect:
+    read = await asyncio.to_thread(_module, context.workspace, value.module)
     digest = hashlib.sha256(read.module).hexdigest()
-    shown = msgspec.json.format(msgspec.json.encode(given.input), indent=2).decode()
+    displayed = msgspec.json.format(msgspec.json.encode(value.input), indent=2).decode()
     return Effect(
         risk=Risk.MEDIUM,
-        summary=f"run the module {escape_start(given.module, SUMMARY_CHARS)} ({len(read.module)} bytes)",
-        detail=f"{escape_line(read.path)}\nsha256 {digest}\n\ninput:\n{quote(shown)}\n\n"
-        f"{given.seconds} s at most, no files, no network",
+        summary=f"run the module {escape_start(value.module, SUMMARY_CHARS)} ({len(read.module)} bytes)",
+        detail=f"{escape_line(read.path)}\nsha256 {digest}\n\ninput:\n{quote(displayed)}\n\n"
+        f"{value.seconds} s at most, no files, no network",
         paths=(read.path,),
         kind=f"module:{digest[:32]}",
     )
 
 
-async def _ready(context: ToolContext, given: Any) -> None:
-    read = await asyncio.to_thread(_module, context.workspace, given.module)
-    await context.modules.check_ready(ModuleJob(module=read.module, input=msgspec.json.encode(given.input)))
+async def _ready(context: ToolContext, value: Any) -> None:
+    read = await asyncio.to_thread(_module, context.workspace, value.module)
+    await context.modules.check_ready(ModuleJob(module=read.module, input=msgspec.json.encode(value.input)))
 
 
 @tool(

@@ -18,13 +18,13 @@ from palyra.tools.file_changes import apply, effect_of, finished_before, text_of
 Mode = Literal["create", "replace", "append"]
 
 
-async def _preview_write(context: ToolContext, given: Any) -> Effect:
-    change = await _planned(context, given.path, text=given.text, mode=given.mode)
-    return await effect_of(context, "append to" if given.mode == "append" else "write", [change])
+async def _preview_write(context: ToolContext, value: Any) -> Effect:
+    change = await _planned(context, value.path, text=value.text, mode=value.mode)
+    return await effect_of(context, "append to" if value.mode == "append" else "write", [change])
 
 
-async def _preview_delete(context: ToolContext, given: Any) -> Effect:
-    change = await asyncio.to_thread(_removal, context.workspace, given.path)
+async def _preview_delete(context: ToolContext, value: Any) -> Effect:
+    change = await asyncio.to_thread(_removal, context.workspace, value.path)
     return await effect_of(context, "delete", [change])
 
 
@@ -57,23 +57,23 @@ async def delete(context: ToolContext, *, path: str) -> str:
 
 async def _planned(context: ToolContext, path: str, *, text: str, mode: Mode) -> FileChange:
     clean_text(text, what="text")
-    found = await asyncio.to_thread(read_existing, context.workspace, path)
-    there = text_of(found.content.data) if found.content is not None else None
-    data = (await context.sealed.restore(text, path=found.path, there=there)).encode()
-    if found.content is None:
-        return FileChange(found, data)
+    existing = await asyncio.to_thread(read_existing, context.workspace, path)
+    target = text_of(existing.content.data) if existing.content is not None else None
+    data = (await context.sealed.restore(text, path=existing.path, target=target)).encode()
+    if existing.content is None:
+        return FileChange(existing, data)
     if mode == "append":
-        return FileChange(found, found.content.data + data)
-    if mode == "create" and found.content.data != data:
+        return FileChange(existing, existing.content.data + data)
+    if mode == "create" and existing.content.data != data:
         raise FileExists(f"{path!r} already exists. Use mode replace or append, or another name.")
-    return FileChange(found, data)
+    return FileChange(existing, data)
 
 
 def _removal(workspace: Workspace, path: str) -> FileChange:
-    found = read_existing(workspace, path)
-    if found.content is None:
+    existing = read_existing(workspace, path)
+    if existing.content is None:
         raise PathNotFound(f"There is no {path[:200]!r} in the workspace. List the folder to see what there is.")
-    return FileChange(found, None)
+    return FileChange(existing, None)
 
 
 def _is_idle(change: FileChange) -> bool:

@@ -37,48 +37,50 @@ class McpToolListing:
 def read(listed: list[JsonObject]) -> McpToolListing:
     """Read the listing of a server."""
     listing = McpToolListing()
-    for given in listed:
-        name = given.get("name")
-        shown = clean(str(name), most=64).replace("\n", " ") or "(no name)"
-        if shown in listing.unusable:
+    for document in listed:
+        name = document.get("name")
+        displayed = clean(str(name), maximum=64).replace("\n", " ") or "(no name)"
+        if displayed in listing.unusable:
             continue
-        if listing.definitions.pop(shown, None) is not None:
+        if listing.definitions.pop(displayed, None) is not None:
             # One of the two may be meant for review, and the other for the call.
-            listing.unusable[shown] = "it is listed twice"
+            listing.unusable[displayed] = "it is listed twice"
             continue
         try:
-            listing.definitions[shown] = _definition(given)
+            listing.definitions[displayed] = _definition(document)
         except (PalyraError, ValueError, RecursionError) as error:
-            listing.unusable[shown] = error.detail if isinstance(error, PalyraError) else str(error)
+            listing.unusable[displayed] = error.detail if isinstance(error, PalyraError) else str(error)
     return listing
 
 
-def clean(text: str, *, most: int) -> str:
+def clean(text: str, *, maximum: int) -> str:
     """Return a text of at most that many characters, without invisible ones; lines stay lines."""
-    kept = (char if char == "\n" or unicodedata.category(char) not in _MARKS else " " for char in text[: most * 2])
-    whole = re.sub(r" {3,}", "  ", "".join(kept)).strip()
-    return whole if len(whole) <= most else whole[: most - 1] + "…"
+    stored = (char if char == "\n" or unicodedata.category(char) not in _MARKS else " " for char in text[: maximum * 2])
+    full_text = re.sub(r" {3,}", "  ", "".join(stored)).strip()
+    return full_text if len(full_text) <= maximum else full_text[: maximum - 1] + "…"
 
 
-def _definition(given: JsonObject) -> McpToolDefinition:
-    name = given.get("name")
+def _definition(document: JsonObject) -> McpToolDefinition:
+    name = document.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError("its name is not up to 64 letters, digits, '_', '-' and '.'")
-    said = msgspec.json.encode(given, order="deterministic")
-    if len(said) > MAX_BYTES:
-        raise ValueError(f"its definition has {len(said)} bytes; the maximum is {MAX_BYTES}")
-    schema = given.get("inputSchema")
+    data = msgspec.json.encode(document, order="deterministic")
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"its definition has {len(data)} bytes; the maximum is {MAX_BYTES}")
+    schema = document.get("inputSchema")
     if not isinstance(schema, dict):
         raise ValueError("it has no schema for its arguments")
     parameters = _cleaned(schema)
     ArgumentSchema(parameters)
-    hints = given.get("annotations")
+    hints = document.get("annotations")
     return McpToolDefinition(
         name=name,
-        description=clean(str(given.get("description") or given.get("title") or ""), most=MAX_DESCRIPTION_CHARS),
+        description=clean(
+            str(document.get("description") or document.get("title") or ""), maximum=MAX_DESCRIPTION_CHARS
+        ),
         parameters=parameters,
         reads_only=isinstance(hints, dict) and hints.get("readOnlyHint") is True,
-        digest=hashlib.sha256(said).hexdigest(),
+        digest=hashlib.sha256(data).hexdigest(),
     )
 
 
@@ -86,7 +88,7 @@ def _cleaned(value: Any, key: str = "") -> Any:
     """Return a part of a schema with its readable texts cleaned; all others must be clean."""
     match value:
         case str() if key in _READ:
-            return clean(value, most=MAX_TEXT_CHARS)
+            return clean(value, maximum=MAX_TEXT_CHARS)
         case str():
             if len(value) > MAX_TEXT_CHARS or any(unicodedata.category(char) in _MARKS for char in value):
                 raise ValueError("its schema has a value that is too long or has invisible characters")

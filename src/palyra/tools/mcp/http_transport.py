@@ -145,9 +145,9 @@ class PinnedConnector(httpcore2.AsyncNetworkBackend):
         if host.strip("[]") != self._host.strip("[]"):
             raise HostNotAllowed(f"{host} is not the host in the configuration.")
 
-        async def attempt(place: str) -> httpcore2.AsyncNetworkStream:
+        async def attempt(location: str) -> httpcore2.AsyncNetworkStream:
             try:
-                return await self._network.connect_tcp(place, port, timeout, local_address, socket_options)
+                return await self._network.connect_tcp(location, port, timeout, local_address, socket_options)
             except httpcore2.TimeoutException:
                 raise TimeoutError from None
             except httpcore2.NetworkError as error:
@@ -159,8 +159,8 @@ class PinnedConnector(httpcore2.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         await anyio.sleep(seconds)
 
-    def _problem(self, place: Address, port: int) -> str:
-        if port in self._own_ports and is_of_this_machine(str(place)):
+    def _problem(self, address: Address, port: int) -> str:
+        if port in self._own_ports and is_of_this_machine(str(address)):
             return "Palyra itself. No agent may reach its own control plane"
-        problem = "" if self._allow_private else address_problem(place, port)
+        problem = "" if self._allow_private else address_problem(address, port)
         return f"{problem}. Set allow_private for this server if you mean it" if problem else ""

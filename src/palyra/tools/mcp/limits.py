@@ -45,5 +45,5 @@ def first_fault(error: Exception) -> str:
     faults = error.errors(include_url=False, include_input=False) if hasattr(error, "errors") else ()
     if not faults:
         return str(error)
-    place = ".".join(map(str, faults[0]["loc"]))
-    return f"{place}: {faults[0]['msg']}" if place else str(faults[0]["msg"])
+    location = ".".join(map(str, faults[0]["loc"]))
+    return f"{location}: {faults[0]['msg']}" if location else str(faults[0]["msg"])

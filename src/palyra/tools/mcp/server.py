@@ -82,12 +82,12 @@ class ServerEnvironment:
 class McpServerProcess:
     """Runs one MCP server; see the module."""
 
-    def __init__(self, name: str, settings: McpServer, around: ServerEnvironment, *, told: Callable[[], None]) -> None:
+    def __init__(self, name: str, settings: McpServer, around: ServerEnvironment, *, lines: Callable[[], None]) -> None:
         """`told` is called whenever the status of its tools may have changed."""
         self.name = name
         self.settings = settings
         self._around = around
-        self._notify = told
+        self._notify = lines
         self._pins: Mapping[str, McpToolDecision] = {}
         self._listing: McpToolListing | None = None
         self._listed_at = 0.0
@@ -244,7 +244,7 @@ class McpServerProcess:
             bounds=self._around.bounds,
             base=self._around.base,
         )
-        resident = await start(staying, most_bytes=MAX_LINE_BYTES)
+        resident = await start(staying, max_bytes=MAX_LINE_BYTES)
         listing_changed = asyncio.Event()
         connection = WorkerConnection(resident, changed=listing_changed.set)
         kindly = True
@@ -255,8 +255,8 @@ class McpServerProcess:
             except TimeoutError:
                 raise McpServerUnavailable(f"It did not answer within {START_SECONDS:g} s after its start.") from None
             await self._adopt_listing(ready.tools or [])
-            self._says = definitions.clean(self._around.hide(ready.ready or ""), most=100)
-            self._protocol = definitions.clean(ready.protocol, most=40)
+            self._says = definitions.clean(self._around.hide(ready.ready or ""), maximum=100)
+            self._protocol = definitions.clean(ready.protocol, maximum=40)
             self._connection, self._state, self._reason = connection, McpServerState.READY, ""
             self._ready.set()
             self._notify()
@@ -289,8 +289,8 @@ class McpServerProcess:
     async def _adopt_listing(self, listed: list[JsonObject]) -> None:
         # Off the event loop: a listing may be long.
         listing = await asyncio.to_thread(definitions.read, listed)
-        wanted = self.settings.tools
-        usable = [name for name in listing.definitions if wanted is None or name in wanted]
+        names = self.settings.tools
+        usable = [name for name in listing.definitions if names is None or name in names]
         if len(usable) > MAX_TOOLS:
             raise McpToolLimitReached(
                 f"It has {len(usable)} tools; the maximum is {MAX_TOOLS}. Name the ones that you want in `tools`."

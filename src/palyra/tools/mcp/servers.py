@@ -30,13 +30,13 @@ class McpServers:
     def __init__(
         self,
         engine: Engine,
-        wanted: Mapping[str, McpServer],
+        mcp_servers: Mapping[str, McpServer],
         *,
         around: ServerEnvironment,
         owner: PrincipalId,
     ) -> None:
         self._engine = engine
-        self._wanted = dict(wanted)
+        self._wanted = dict(mcp_servers)
         self._around = around
         self._owner = owner
         self._servers: dict[str, McpServerProcess] = {}
@@ -46,10 +46,10 @@ class McpServers:
         self._changed = asyncio.Event()
         self._changed.set()
 
-    def adopt(self, wanted: Mapping[str, McpServer]) -> None:
+    def adopt(self, mcp_servers: Mapping[str, McpServer]) -> None:
         """Apply other settings."""
-        if wanted != self._wanted:
-            self._wanted = dict(wanted)
+        if mcp_servers != self._wanted:
+            self._wanted = dict(mcp_servers)
             self._changed.set()
 
     def tools(self) -> tuple[Tool, ...]:
@@ -70,9 +70,9 @@ class McpServers:
 
     def get(self, name: str) -> McpServerProcess:
         """Return the server of that name."""
-        if (found := self._servers.get(name)) is None:
+        if (mcp_server_process := self._servers.get(name)) is None:
             raise McpServerNotFound
-        return found
+        return mcp_server_process
 
     async def read_decisions(self) -> None:
         """Apply the decisions on tools, made here or elsewhere."""
@@ -103,15 +103,15 @@ class McpServers:
 
     async def _arrange(self, group: asyncio.TaskGroup) -> None:
         for name in list(self._servers):
-            server, wanted = self._servers[name], self._wanted.get(name)
-            if wanted is None or not server.adopt(wanted):
+            server, mcp_server = self._servers[name], self._wanted.get(name)
+            if mcp_server is None or not server.adopt(mcp_server):
                 task = self._tasks.pop(name)
                 del self._servers[name]
                 task.cancel()
                 await asyncio.wait([task])
         for name, settings in self._wanted.items():
             if name not in self._servers:
-                server = self._servers[name] = McpServerProcess(name, settings, self._around, told=self._forget_tools)
+                server = self._servers[name] = McpServerProcess(name, settings, self._around, lines=self._forget_tools)
                 server.decided(self._pins.get(name, {}))
                 self._tasks[name] = group.create_task(server.keep())
         self._forget_tools()

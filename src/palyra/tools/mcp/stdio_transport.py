@@ -111,8 +111,8 @@ class StdioTransport:
                 self._give_up(ServerUnusable(f"it sent a message that is not valid: {first_fault(error)}"))
             self._nonsense += 1
             if self._nonsense > MAX_INVALID_MESSAGES:
-                shown = line[:80].decode(errors="replace").strip()
-                self._give_up(ServerUnusable(f"it does not speak MCP: {self._nonsense} lines like {shown!r}"))
+                displayed = line[:80].decode(errors="replace").strip()
+                self._give_up(ServerUnusable(f"it does not speak MCP: {self._nonsense} lines like {displayed!r}"))
             return None
 
     async def _write(self) -> None:
@@ -136,9 +136,9 @@ class StdioTransport:
     async def _end(self, otherwise: str = "it closed its output") -> Exception:
         """Return how the program ended; `otherwise`, if it has not."""
         code = await _code(self._process)
-        said = " ".join(self._said.decode(errors="replace").split())
+        text = " ".join(self._said.decode(errors="replace").split())
         why = f"it ended with exit code {code}" if code is not None else otherwise
-        return ServerUnusable(f"{why}: {said}" if said else why)
+        return ServerUnusable(f"{why}: {text}" if text else why)
 
 
 def _read(line: bytes) -> types.JSONRPCMessage:
@@ -148,8 +148,8 @@ def _read(line: bytes) -> types.JSONRPCMessage:
         if not _HALF.search(line):
             raise
         # A program that cuts a text within a character writes half of a surrogate pair.
-        whole = json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
-        return types.jsonrpc_message_adapter.validate_json(whole, by_name=False)
+        data = json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
+        return types.jsonrpc_message_adapter.validate_json(data, by_name=False)
 
 
 async def _code(process: Process) -> int | None:

@@ -46,27 +46,27 @@ def make_tool(tool: McpTool, server: McpServer, *, owner: PrincipalId, check_rea
         if not is_for(context.principal):
             raise McpServerNotAllowed
 
-    async def preview(context: ToolContext, given: Any) -> Effect:
+    async def preview(context: ToolContext, value: Any) -> Effect:
         check(context)
         return msgspec.structs.replace(
             # Off the event loop: a malicious command line can take a second.
-            await asyncio.to_thread(effect_of_call, spec, given.values),
-            summary=_summary(tool, given.values),
-            detail=_detail(tool, server, given.values),
+            await asyncio.to_thread(effect_of_call, spec, value.values),
+            summary=_summary(tool, value.values),
+            detail=_detail(tool, server, value.values),
         )
 
-    async def ready(context: ToolContext, given: Any) -> None:
+    async def ready(context: ToolContext, value: Any) -> None:
         await check_ready(tool)
 
-    async def run(context: ToolContext, given: msgspec.Struct) -> str:
+    async def run(context: ToolContext, value: msgspec.Struct) -> str:
         check(context)
-        assert isinstance(given, ValidArguments)
+        assert isinstance(value, ValidArguments)
         if server.command is None:
-            return await call(tool, given.values, context.witness)
+            return await call(tool, value.values, context.witness)
         # Its program may change the workspace while it works, with data from the network or from anywhere else.
         roots = await asyncio.to_thread(lambda: [root.real_path() for root in context.workspace.roots])
         async with context.witness.program(reads=roots, writes=roots, labels=(labels.WEB,)):
-            return await call(tool, given.values, context.witness)
+            return await call(tool, value.values, context.witness)
 
     return Tool(
         spec=spec,
@@ -90,5 +90,5 @@ def _summary(tool: McpTool, arguments: JsonObject) -> str:
 
 def _detail(tool: McpTool, server: McpServer, arguments: JsonObject) -> str:
     kind = display_url(server.url) if server.url is not None else f"the program {server.command}"
-    shown = json.dumps(arguments, indent=2, ensure_ascii=False, sort_keys=True)
-    return f"tool {tool.tool} of {escape_line(kind)}\narguments:\n{quote(shown)}"
+    displayed = json.dumps(arguments, indent=2, ensure_ascii=False, sort_keys=True)
+    return f"tool {tool.tool} of {escape_line(kind)}\narguments:\n{quote(displayed)}"

@@ -33,9 +33,9 @@ def tools_of(
 def _tools(
     name: str, server: McpServer, pins: Mapping[str, McpToolDecision], listing: McpToolListing | None
 ) -> Iterator[McpTool]:
-    place = server_digest(server)
+    location = server_digest(server)
     # A decision about another program, or another address, does not apply to this one.
-    ours = {tool: pin for tool, pin in pins.items() if pin.place == place}
+    ours = {tool: pin for tool, pin in pins.items() if pin.place == location}
     if listing is None:
         for pin in ours.values():
             state = McpToolState.ACCEPTED if pin.accepted else McpToolState.REFUSED

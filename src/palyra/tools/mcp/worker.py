@@ -153,22 +153,22 @@ class McpWorker:
         self._status = status
 
     def _error_text(self, error: Exception) -> str:
-        said = _error_text(error)
-        return said if said != ERROR_STATUS else f"it answered with HTTP status {_status(self._status)}"
+        text = _error_text(error)
+        return text if text != ERROR_STATUS else f"it answered with HTTP status {_status(self._status)}"
 
 
 async def _listing(client: Client) -> list[dict[str, Any]]:
     """Return every tool that the server has, page by page."""
-    found: list[Tool] = []
+    tools: list[Tool] = []
     cursor = None
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
-        found += page.tools
-        if len(found) > MAX_LISTED:
+        tools += page.tools
+        if len(tools) > MAX_LISTED:
             raise ServerUnusable(f"it lists more than {MAX_LISTED} tools")
         cursor = page.next_cursor
         if not cursor:
-            return [tool.model_dump(mode="json", by_alias=True, exclude_none=True, include=SHOWN) for tool in found]
+            return [tool.model_dump(mode="json", by_alias=True, exclude_none=True, include=SHOWN) for tool in tools]
     raise ServerUnusable(f"its list of tools has more than {MAX_PAGES} pages")
 
 

@@ -61,26 +61,26 @@ class WorkerConnection:
         """Send how to reach the server, and return what it offers."""
         self._send(launch)
         while True:
-            said = await self._read_message()
-            if said.ready is not None and said.tools is not None:
-                return said
+            worker_message = await self._read_message()
+            if worker_message.ready is not None and worker_message.tools is not None:
+                return worker_message
 
     async def run(self) -> None:
         """Deliver responses until there are no more; then raise `McpServerUnavailable` with the reason."""
         while True:
-            said = await self._read_message()
-            if said.changed:
+            worker_message = await self._read_message()
+            if worker_message.changed:
                 self._changed()
-            if said.id is not None and (waiting := self._waiting.pop(said.id, None)) is not None:
+            if worker_message.id is not None and (waiting := self._waiting.pop(worker_message.id, None)) is not None:
                 if not waiting.done():
-                    waiting.set_result(said)
+                    waiting.set_result(worker_message)
 
     async def call(self, tool: str, arguments: JsonObject) -> str:
         """Call a tool and return its result; raise if that is an error."""
-        said = await self._ask(CallOrder(self._next_id(), tool, arguments))
-        if said.is_error:
-            raise McpCallFailed(said.text or "The server reports that the call failed, without a reason.")
-        return said.text or ""
+        worker_message = await self._ask(CallOrder(self._next_id(), tool, arguments))
+        if worker_message.is_error:
+            raise McpCallFailed(worker_message.text or "The server reports that the call failed, without a reason.")
+        return worker_message.text or ""
 
     async def listing(self) -> list[JsonObject]:
         """Return the server's current listing."""
@@ -132,13 +132,13 @@ class WorkerConnection:
         self._waiting[number] = waiting
         self._send(request)
         try:
-            said = await asyncio.shield(waiting)
+            worker_message = await asyncio.shield(waiting)
         except asyncio.CancelledError:
             self._cancel(number)
             raise
-        if said.error is not None:
-            raise McpCallFailed(f"The MCP server did not answer the call: {said.error.removesuffix('.')}.")
-        return said
+        if worker_message.error is not None:
+            raise McpCallFailed(f"The MCP server did not answer the call: {worker_message.error.removesuffix('.')}.")
+        return worker_message
 
     def _cancel(self, number: int) -> None:
         if number in self._waiting and self._is_open:
@@ -157,10 +157,10 @@ class WorkerConnection:
         try:
             line = await self._resident.reader.readline()
             if line:
-                said = _said.decode(line)
-                if said.failed is None:
-                    return said
-                self._reason = self._reason or said.failed
+                worker_message = _said.decode(line)
+                if worker_message.failed is None:
+                    return worker_message
+                self._reason = self._reason or worker_message.failed
             else:
                 await asyncio.wait([self._end], timeout=ENDING_SECONDS)
                 how = self._end.result() if self._end.done() else "it closed the connection"

@@ -32,19 +32,19 @@ class CurrentPlugins:
 
     def read(self) -> LoadedPlugins:
         """Return what is installed now. Blocks."""
-        found = list(load_all(self._home))
+        result = list(load_all(self._home))
         return LoadedPlugins(
-            tuple(one for one in found if isinstance(one, Plugin)),
-            tuple(one for one in found if isinstance(one, FaultyPlugin)),
+            tuple(one for one in result if isinstance(one, Plugin)),
+            tuple(one for one in result if isinstance(one, FaultyPlugin)),
         )
 
-    def adopt(self, found: LoadedPlugins) -> bool:
+    def adopt(self, loaded_plugins: LoadedPlugins) -> bool:
         """Put these plugins into force, and tell whether that is a change. Running calls are not affected."""
-        for faulty in found.faulty:
+        for faulty in loaded_plugins.faulty:
             log.error("plugin %s is left out: %s", faulty.name, faulty.error.detail)
-        changed = {plugin.digest for plugin in found.plugins} != {plugin.digest for plugin in self.now.plugins}
-        self.now = found
-        self._tools = tuple(tool for plugin in found.plugins for tool in tools_of(plugin))
+        changed = {plugin.digest for plugin in loaded_plugins.plugins} != {plugin.digest for plugin in self.now.plugins}
+        self.now = loaded_plugins
+        self._tools = tuple(tool for plugin in loaded_plugins.plugins for tool in tools_of(plugin))
         return changed
 
     def tools(self) -> Iterable[Tool]:

@@ -141,32 +141,32 @@ def read_offered_plugin(folder: Path) -> PluginSource:
         module = _read(path, limit=MAX_MODULE_BYTES)
     except OSError as error:
         raise PluginNotReadable(f"The module {path} cannot be read: {error.strerror}.") from error
-    found = _digest(module)
-    if found != manifest.sha256:
+    match = _digest(module)
+    if match != manifest.sha256:
         raise PluginMismatch(
-            f"{path} has the sha256 {found}, but the manifest says {manifest.sha256}. Get the plugin "
+            f"{path} has the sha256 {match}, but the manifest says {manifest.sha256}. Get the plugin "
             "again; if you built it yourself, put the new digest into the manifest."
         )
     return PluginSource(manifest, text, module)
 
 
 def folders_for(
-    home: Home, manifest: PluginManifest, given: Mapping[str, str], *, before: Mapping[str, str]
+    home: Home, manifest: PluginManifest, arguments: Mapping[str, str], *, before: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the folders that a plugin gets: those `given` by name, else those that it had before."""
-    wanted = {folder.name for folder in manifest.folders if folder.name != WORKSPACE}
-    if unknown := sorted(set(given) - wanted):
-        asked = f"needs {', '.join(sorted(wanted))}" if wanted else "needs no folder that you could choose"
-        raise PluginFolderMissing(f"{manifest.name} has no folder {unknown[0]!r}: it {asked}.")
-    found: dict[str, str] = {}
-    for name in sorted(wanted):
-        path = given.get(name) or before.get(name)
+    names = {folder.name for folder in manifest.folders if folder.name != WORKSPACE}
+    if unknown := sorted(set(arguments) - names):
+        request = f"needs {', '.join(sorted(names))}" if names else "needs no folder that you could choose"
+        raise PluginFolderMissing(f"{manifest.name} has no folder {unknown[0]!r}: it {request}.")
+    values: dict[str, str] = {}
+    for name in sorted(names):
+        path = arguments.get(name) or before.get(name)
         if path is None:
             raise PluginFolderMissing(
                 f"{manifest.name} needs a folder {name!r}. Choose it with --folder {name}=/path/to/it."
             )
-        found[name] = _free_folder(home, path)
-    return found
+        values[name] = _free_folder(home, path)
+    return values
 
 
 def install(home: Home, source: PluginSource, folders: Mapping[str, str], *, at: datetime) -> Plugin:
@@ -260,7 +260,7 @@ def _copy(home: Home, name: str) -> PluginCopy:
 
 def _names(home: Home) -> list[str]:
     with suppress(FileNotFoundError, NotADirectoryError):
-        return sorted(found[1] for found in map(_PIN.fullmatch, os.listdir(home.plugins)) if found)
+        return sorted(match[1] for match in map(_PIN.fullmatch, os.listdir(home.plugins)) if match)
     return []
 
 

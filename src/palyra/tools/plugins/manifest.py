@@ -173,15 +173,15 @@ def _unknown_keys(table: dict[str, Any]) -> Iterator[str]:
     yield from _unknown(table, PluginManifest, "")
     for key, kind in (("tools", PluginTool), ("folders", PluginFolder)):
         listed = table.get(key)
-        for place, entry in enumerate(listed if isinstance(listed, list) else (), 1):
-            yield from _unknown(entry, kind, f" in {key} number {place}")
+        for index, entry in enumerate(listed if isinstance(listed, list) else (), 1):
+            yield from _unknown(entry, kind, f" in {key} number {index}")
     yield from _unknown(table.get("limits"), PluginLimits, " in limits")
 
 
-def _unknown(given: object, kind: type[Struct], where: str) -> Iterator[str]:
-    known = kind.__struct_fields__
-    for name in given if isinstance(given, dict) else ():
-        if name not in known:
-            near = difflib.get_close_matches(name[:60], known, n=1)
-            remedy = f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(known)}."
+def _unknown(value: object, kind: type[Struct], where: str) -> Iterator[str]:
+    names = kind.__struct_fields__
+    for name in value if isinstance(value, dict) else ():
+        if name not in names:
+            near = difflib.get_close_matches(name[:60], names, n=1)
+            remedy = f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(names)}."
             yield f"unknown key {name[:60]!r}{where}. {remedy}"

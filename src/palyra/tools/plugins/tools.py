@@ -77,9 +77,9 @@ def _tool(plugin: Plugin, entry: PluginTool) -> Tool:
 
 
 def _run(plugin: Plugin, entry: PluginTool) -> Callable[[ToolContext, msgspec.Struct], Awaitable[str]]:
-    async def run(context: ToolContext, given: msgspec.Struct) -> str:
-        assert isinstance(given, ValidArguments)
-        job = await asyncio.to_thread(_job, plugin, entry, context, given)
+    async def run(context: ToolContext, record: msgspec.Struct) -> str:
+        assert isinstance(record, ValidArguments)
+        job = await asyncio.to_thread(_job, plugin, entry, context, record)
         outcome = await context.modules.run(job)
         return _result_text(plugin.manifest.full_name(entry), outcome)
 
@@ -89,36 +89,36 @@ def _run(plugin: Plugin, entry: PluginTool) -> Callable[[ToolContext, msgspec.St
 def _preview(
     plugin: Plugin, entry: PluginTool, spec: ToolSpec
 ) -> Callable[[ToolContext, msgspec.Struct], Awaitable[Effect]]:
-    async def preview(context: ToolContext, given: msgspec.Struct) -> Effect:
-        assert isinstance(given, ValidArguments)
+    async def preview(context: ToolContext, record: msgspec.Struct) -> Effect:
+        assert isinstance(record, ValidArguments)
         folders = await asyncio.to_thread(_folders, plugin, entry, context)
-        line = msgspec.json.encode(given.values).decode()
+        line = msgspec.json.encode(record.values).decode()
         return Effect(
             risk=spec.risk,
             summary=f"{spec.name} {escape_start(line, SUMMARY_CHARS)}",
             detail="\n".join((quote(msgspec.json.format(line, indent=2)), "", *_capability_lines(plugin, folders))),
             # It may change anything in its folders, whatever its arguments name.
-            paths=tuple(dict.fromkeys((*(str(one.path) for one in folders), *_named(entry, given.values, folders)))),
-            kind=_kind(plugin, entry, given.values, folders),
+            paths=tuple(dict.fromkeys((*(str(one.path) for one in folders), *_named(entry, record.values, folders)))),
+            kind=_kind(plugin, entry, record.values, folders),
         )
 
     return preview
 
 
 def _ready(plugin: Plugin, entry: PluginTool) -> Ready:
-    async def ready(context: ToolContext, given: msgspec.Struct) -> None:
-        assert isinstance(given, ValidArguments)
-        await context.modules.check_ready(await asyncio.to_thread(_job, plugin, entry, context, given))
+    async def ready(context: ToolContext, record: msgspec.Struct) -> None:
+        assert isinstance(record, ValidArguments)
+        await context.modules.check_ready(await asyncio.to_thread(_job, plugin, entry, context, record))
 
     return ready
 
 
-def _job(plugin: Plugin, entry: PluginTool, context: ToolContext, given: ValidArguments) -> ModuleJob:
+def _job(plugin: Plugin, entry: PluginTool, context: ToolContext, valid_arguments: ValidArguments) -> ModuleJob:
     folders = _folders(plugin, entry, context)
     return ModuleJob(
         # Read and compared with its pin for each call: what runs is what was installed.
         module=plugin.module(),
-        input=msgspec.json.encode(_placed(entry, given.values, folders)),
+        input=msgspec.json.encode(_placed(entry, valid_arguments.values, folders)),
         argv=(plugin.manifest.name, entry.name),
         folders=folders,
         bounds=plugin.manifest.limits.bounds,
@@ -136,8 +136,8 @@ def _kind(plugin: Plugin, entry: PluginTool, values: JsonObject, folders: tuple[
     named = {posixpath.dirname(path) for path in _named(entry, values, folders)}
     if len(named) == 1:
         return f"{kind} folder:{named.pop()}"
-    said = msgspec.json.encode(values, order="sorted").decode()
-    return f"{kind} with {said}" if not named and len(said) <= MAX_KIND_CHARS else ""
+    text = msgspec.json.encode(values, order="sorted").decode()
+    return f"{kind} with {text}" if not named and len(text) <= MAX_KIND_CHARS else ""
 
 
 def _capability_lines(plugin: Plugin, folders: tuple[ModuleFolder, ...]) -> Iterator[str]:
@@ -164,27 +164,27 @@ def _bounds_of(plugin: Plugin, context: ToolContext) -> CapabilityManifest:
 
 def _folders(plugin: Plugin, entry: PluginTool, context: ToolContext) -> tuple[ModuleFolder, ...]:
     """Return the folders that the module sees: read-only, while a tool runs that declares no changes."""
-    found: list[ModuleFolder] = []
+    module_folders: list[ModuleFolder] = []
     for folder in plugin.manifest.folders:
         writable = folder.access is FolderAccess.WRITE and not entry.read_only
         if folder.name != WORKSPACE:
-            found.append(ModuleFolder(Path(plugin.pin.folders[folder.name]), folder.module_path, writable))
+            module_folders.append(ModuleFolder(Path(plugin.pin.folders[folder.name]), folder.module_path, writable))
             continue
-        for place, root in enumerate(context.workspace.root_paths(), 1):
+        for index, root in enumerate(context.workspace.root_paths(), 1):
             if any(_holds(root, own) for own in context.workspace.forbidden.folders):
                 raise WorkspaceNotAllowed
-            found.append(
-                ModuleFolder(root, folder.module_path if place == 1 else f"{folder.module_path}-{place}", writable)
+            module_folders.append(
+                ModuleFolder(root, folder.module_path if index == 1 else f"{folder.module_path}-{index}", writable)
             )
-    for given in found:
-        if given.writable:
-            installation.refuse_around(given.path.resolve())
-    return tuple(found)
+    for module_folder in module_folders:
+        if module_folder.writable:
+            installation.refuse_around(module_folder.path.resolve())
+    return tuple(module_folders)
 
 
 def _holds(root: Path, own: Path) -> bool:
     """Tell whether a folder of Palyra's, or a link on the way to it, is inside a root."""
-    return any(place.is_relative_to(root) for place in (Path(os.path.realpath(own)), *links_on_the_way(own)))
+    return any(path.is_relative_to(root) for path in (Path(os.path.realpath(own)), *links_on_the_way(own)))
 
 
 def _placed(entry: PluginTool, values: JsonObject, folders: tuple[ModuleFolder, ...]) -> JsonObject:
@@ -213,17 +213,17 @@ def _inside(text: str, folders: tuple[ModuleFolder, ...]) -> tuple[str, str]:
     for folder in folders:
         for start, other in ((folder.name, str(folder.path)), (str(folder.path), folder.name)):
             if path == start or path.startswith(f"{start}/"):
-                there = other + path[len(start) :]
-                return (path, there) if start == folder.name else (there, path)
+                target = other + path[len(start) :]
+                return (path, target) if start == folder.name else (target, path)
     return path, path
 
 
 def _result_text(name: str, outcome: ModuleOutcome) -> str:
-    said = outcome.stdout.text.rstrip("\n")
+    sent_text = outcome.stdout.text.rstrip("\n")
     remarks = outcome.stderr.text.rstrip("\n")
     if outcome.ok:
-        return f"{said}\nstderr:\n{remarks}" if remarks else said or "(no output)"
+        return f"{sent_text}\nstderr:\n{remarks}" if remarks else sent_text or "(no output)"
     how = outcome.stopped if outcome.exit_code is None else f"exit code {outcome.exit_code}"
     parts = [f"{name} failed: {how}."]
-    parts += [f"{stream}:\n{text}" for stream, text in (("stderr", remarks), ("stdout", said)) if text]
+    parts += [f"{stream}:\n{text}" for stream, text in (("stderr", remarks), ("stdout", sent_text)) if text]
     raise PluginFailed("\n".join(parts))

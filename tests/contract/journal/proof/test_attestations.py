@@ -103,7 +103,7 @@ class Carried:
     def end(
         self, event: ToolFinished | ChildEnded, *, ran: tuple[ProgramRun, ...] = (), whole: FullResult | None = None
     ) -> None:
-        self._write(lambda state: [self._attester.attest(state, event, ran=ran, whole=whole)])
+        self._write(lambda state: [self._attester.attest(state, event, ran=ran, full_result=whole)])
 
     def _write(self, events_of: Callable[[RunState], Iterable[RunEvent]]) -> None:
         self._kept.write(

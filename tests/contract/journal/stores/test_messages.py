@@ -21,7 +21,7 @@ def kept(
 
 
 def insert(conn: Connection, *items: StoredMessage, place: int = 1) -> None:
-    messages.insert(conn, a_session_id(place), ANA, kept=items)
+    messages.insert(conn, a_session_id(place), ANA, messages=items)
 
 
 def newest(conn: Connection, *, tokens: int, after_seq: int = 0) -> list[int]:

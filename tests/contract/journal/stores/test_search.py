@@ -19,7 +19,7 @@ def add(conn: Connection, *texts: str, principal: PrincipalId = ANA, place: int 
         StoredMessage(seq, a_run_id(), Message(role=Role.USER, text=text), tokens=1, labels=(), at_ms=0)
         for seq, text in enumerate(texts, start=1)
     ]
-    messages.insert(conn, a_session_id(place), principal, kept=kept)
+    messages.insert(conn, a_session_id(place), principal, messages=kept)
 
 
 def found(conn: Connection, query: str, principal: PrincipalId = ANA, *, limit: int = 10) -> set[int]:

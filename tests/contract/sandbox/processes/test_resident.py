@@ -38,7 +38,7 @@ async def test_the_way_to_a_covered_folder_can_not_be_exchanged(tmp_path: Path) 
         " mkdir -p share/palyra; echo x > share/palyra/token; echo done > share/work"
     )
     resident = await start(
-        ResidentJob(("/bin/bash", "-c", command), cover=HiddenPaths(folders=(home,))), most_bytes=1024
+        ResidentJob(("/bin/bash", "-c", command), cover=HiddenPaths(folders=(home,))), max_bytes=1024
     )
     try:
         await resident.ended()
@@ -57,7 +57,7 @@ async def test_a_program_begins_with_the_descriptors_that_the_daemon_was_started
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
     try:
         resident = await start(
-            ResidentJob(("/bin/bash", "-c", f"ulimit -Sn > {said}; ulimit -Hn >> {said}")), most_bytes=1024
+            ResidentJob(("/bin/bash", "-c", f"ulimit -Sn > {said}; ulimit -Hn >> {said}")), max_bytes=1024
         )
         try:
             await resident.ended()
@@ -70,7 +70,7 @@ async def test_a_program_begins_with_the_descriptors_that_the_daemon_was_started
 
 async def outcome_of(command: str, cover: HiddenPaths) -> str:
     """Run a command as a program that stays, to its end; return what it said on its standard output."""
-    resident = await start(ResidentJob(("/bin/bash", "-c", command), cover=cover), most_bytes=1 << 20)
+    resident = await start(ResidentJob(("/bin/bash", "-c", command), cover=cover), max_bytes=1 << 20)
     try:
         said = await resident.reader.read()
         await resident.ended()

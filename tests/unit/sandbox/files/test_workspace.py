@@ -244,7 +244,7 @@ def test_a_walk_names_files_as_the_caller_would(root: Path) -> None:
 
 def test_a_walk_leaves_out_what_it_is_told_to(root: Path) -> None:
     assert set(walked(root, ".", skip=frozenset({"deep"}))) == {"docs/plan.md", "notes.txt"}
-    wanted = Workspace((root,)).walk(".", wanted=lambda path: path.endswith(".md"))
+    wanted = Workspace((root,)).walk(".", requested=lambda path: path.endswith(".md"))
     assert [path for path, _ in wanted] == ["docs/plan.md"]
 
 

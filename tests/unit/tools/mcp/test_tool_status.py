@@ -115,8 +115,8 @@ def test_a_long_difference_is_cut() -> None:
 
 
 def test_a_text_is_cleaned_of_what_nobody_sees() -> None:
-    assert clean("a\x1b[31mb\u202ec\u200bd\re\nf\x00", most=100) == "a [31mb c d e\nf"
-    assert clean("x" * 100, most=10) == "x" * 9 + "…"
+    assert clean("a\x1b[31mb\u202ec\u200bd\re\nf\x00", maximum=100) == "a [31mb c d e\nf"
+    assert clean("x" * 100, maximum=10) == "x" * 9 + "…"
 
 
 def test_in_brief_is_how_tools_stand_and_not_what_they_say() -> None:

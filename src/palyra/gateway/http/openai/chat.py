@@ -29,39 +29,39 @@ class ChatEndpoint:
     async def complete(self, request: Request, principal: PrincipalId) -> ASGIApp:
         """Complete a conversation."""
         body = await read_json(request)
-        asked = parse(body, ChatRequest, RULES)
-        manner = request_headers(request, user=asked.user)
-        target = await self._models.target(principal, asked.model)
+        requested_request = parse(body, ChatRequest, RULES)
+        manner = request_headers(request, user=requested_request.user)
+        target = await self._models.target(principal, requested_request.model)
         pictures = RequestImages()
-        inbound = await asyncio.to_thread(self._inbound, principal, asked, manner, target, pictures)
+        inbound = await asyncio.to_thread(self._inbound, principal, requested_request, manner, target, pictures)
         inbound = await self._door.with_pictures(inbound, pictures)
         created = int(self._parts.clock.now().timestamp())
-        usage = asked.stream_options is not None and bool(asked.stream_options.include_usage)
+        usage = requested_request.stream_options is not None and bool(requested_request.stream_options.include_usage)
 
         def shape(accepted: AcceptedMessage) -> ChatFormat:
-            return ChatFormat(accepted, asked.model, created=created, with_usage=usage)
+            return ChatFormat(accepted, requested_request.model, created=created, with_usage=usage)
 
-        return await self._door.answer(inbound, manner, shape, stream=bool(asked.stream))
+        return await self._door.answer(inbound, manner, shape, stream=bool(requested_request.stream))
 
     def _inbound(
         self,
         principal: PrincipalId,
-        asked: ChatRequest,
+        request: ChatRequest,
         manner: RequestHeaders,
         target: AnswerTarget,
         pictures: RequestImages,
     ) -> Inbound:
         """Return the request as an inbound message. Slow if it contains images."""
         named = manner.session.key is not None
-        talk = conversation_of(asked.messages, pictures, named=named)
-        said = talk.end(param="messages") if named else talk.build(param="messages")
+        talk = conversation_of(request.messages, pictures, named=named)
+        run_input = talk.end(param="messages") if named else talk.build(param="messages")
         return inbound_of(
             principal,
-            said,
+            run_input,
             manner,
             agent=target.agent,
-            brief=request_options(
-                parameters_of(asked, system=talk.instructions()), target, toolbox=self._parts.toolbox, who=principal
+            options=request_options(
+                parameters_of(request, system=talk.instructions()), target, toolbox=self._parts.toolbox, who=principal
             ),
             pictures=pictures.found,
         )

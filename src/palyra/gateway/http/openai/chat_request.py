@@ -214,11 +214,11 @@ def conversation_of(messages: list[ChatMessage], pictures: RequestImages, *, nam
                 )
                 talk.answer(text, made)
             case ToolMessage(content=content, tool_call_id=call_id):
-                talk.result(call_id, _text(content), param=param, known=not named)
+                talk.result(call_id, _text(content), param=param, is_known=not named)
     return talk
 
 
-def parameters_of(asked: ChatRequest, *, system: str) -> RequestParameters:
+def parameters_of(request: ChatRequest, *, system: str) -> RequestParameters:
     """Return the request's parameters other than its messages."""
     return RequestParameters(
         system=system,
@@ -228,21 +228,21 @@ def parameters_of(asked: ChatRequest, *, system: str) -> RequestParameters:
                 description=tool.function.description or "",
                 parameters=tool.function.parameters or {},
             )
-            for tool in asked.tools or ()
+            for tool in request.tools or ()
         ),
-        choice=asked.tool_choice if isinstance(asked.tool_choice, str) else "auto",
-        named=asked.tool_choice.function.name if isinstance(asked.tool_choice, NamedChoice) else None,
-        parallel=asked.parallel_tool_calls is not False,
-        temperature=asked.temperature,
-        top_p=asked.top_p,
-        tokens=asked.max_completion_tokens or asked.max_tokens,
-        stop=asked.stop,
-        schema=_schema(asked),
+        choice=request.tool_choice if isinstance(request.tool_choice, str) else "auto",
+        named=request.tool_choice.function.name if isinstance(request.tool_choice, NamedChoice) else None,
+        parallel=request.parallel_tool_calls is not False,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        tokens=request.max_completion_tokens or request.max_tokens,
+        stop=request.stop,
+        schema=_schema(request),
     )
 
 
-def _schema(asked: ChatRequest) -> Schema | None:
-    match asked.response_format:
+def _schema(request: ChatRequest) -> Schema | None:
+    match request.response_format:
         case ObjectFormat():
             return ANY_OBJECT
         case SchemaFormat(json_schema=wanted):

@@ -124,22 +124,22 @@ class ChatFormat:
         self._created = created
         self._with_usage = with_usage
 
-    def complete(self, telling: RunAnswer) -> ChatCompletion:
+    def complete(self, answer: RunAnswer) -> ChatCompletion:
         calls = [
             ChatToolCall(id=call.call_id, function=FunctionCall(name=call.tool, arguments=arguments_of(call)))
-            for call in telling.calls
+            for call in answer.calls
         ]
         message = ChatAnswerMessage(
-            content=telling.text if telling.text or not calls else None,
-            reasoning_content=telling.thoughts or UNSET,
+            content=answer.text if answer.text or not calls else None,
+            reasoning_content=answer.thoughts or UNSET,
             tool_calls=calls or UNSET,
         )
         return ChatCompletion(
             id=self._id,
             created=self._created,
             model=self._model,
-            choices=[ChatChoice(message=message, finish_reason=finish_reason(telling))],
-            usage=usage_of(telling.usage),
+            choices=[ChatChoice(message=message, finish_reason=finish_reason(answer))],
+            usage=usage_of(answer.usage),
         )
 
     def begin(self) -> bytes:
@@ -150,14 +150,14 @@ class ChatFormat:
             return self._chunk(ChunkDelta(content=piece.text))
         return self._chunk(ChunkDelta(reasoning_content=piece.text))
 
-    def end(self, telling: RunAnswer) -> bytes:
+    def end(self, answer: RunAnswer) -> bytes:
         written = b""
-        for index, call in enumerate(telling.calls):
+        for index, call in enumerate(answer.calls):
             function = FunctionCall(name=call.tool, arguments=arguments_of(call))
             written += self._chunk(
                 ChunkDelta(tool_calls=[ChunkToolCall(id=call.call_id, function=function, index=index)])
             )
-        written += self._chunk(ChunkDelta(), finish_reason(telling))
+        written += self._chunk(ChunkDelta(), finish_reason(answer))
         if self._with_usage:
             written += _event(
                 ChatChunk(
@@ -165,7 +165,7 @@ class ChatFormat:
                     created=self._created,
                     model=self._model,
                     choices=[],
-                    usage=usage_of(telling.usage),
+                    usage=usage_of(answer.usage),
                 )
             )
         return written + b"data: [DONE]\n\n"
@@ -185,13 +185,13 @@ class ChatFormat:
         )
 
 
-def finish_reason(telling: RunAnswer) -> str:
+def finish_reason(answer: RunAnswer) -> str:
     """Return the `finish_reason` of the answer."""
-    if telling.calls:
+    if answer.calls:
         return "tool_calls"
-    if telling.added:
+    if answer.added:
         return "stop"
-    return {StopReason.LENGTH: "length", StopReason.REFUSED: "content_filter"}.get(telling.stop, "stop")
+    return {StopReason.LENGTH: "length", StopReason.REFUSED: "content_filter"}.get(answer.stop, "stop")
 
 
 def usage_of(usage: Usage) -> ChatUsage:

@@ -107,13 +107,13 @@ class EmbeddingsEndpoint:
     async def create(self, request: Request, principal: PrincipalId) -> Response:
         """Create embeddings for texts."""
         body = await read_json(request)
-        asked = parse(body, EmbeddingsRequest, RULES)
-        provider, model = self._target(asked.model)
-        session = session_of(request, user=asked.user)
+        requested_request = parse(body, EmbeddingsRequest, RULES)
+        provider, model = self._target(requested_request.model)
+        session = session_of(request, user=requested_request.user)
         # Decoding and counting many texts would block all other requests.
         content, size, digest = await asyncio.to_thread(_content, body, model)
-        texts, tokens = await asyncio.to_thread(_counted, asked.input)
-        wanted = EmbeddingsRequestRecord(
+        texts, tokens = await asyncio.to_thread(_counted, requested_request.input)
+        record = EmbeddingsRequestRecord(
             principal=principal,
             session=session if session != SessionRef() else None,
             provider=provider,
@@ -124,7 +124,7 @@ class EmbeddingsEndpoint:
             tokens=tokens,
         )
         try:
-            begun, vectors = await self._parts.embeddings.ask(wanted, lambda: self._pass_on(wanted, content))
+            begun, vectors = await self._parts.embeddings.ask(record, lambda: self._pass_on(record, content))
         except BudgetExceeded as refused:
             status, code = FAILURES["budget_exceeded"]
             return v1_error(status, code, _refusal_text(refused)).answer()
@@ -134,25 +134,25 @@ class EmbeddingsEndpoint:
         headers = {"x-request-id": begun.request_id, "x-palyra-session-id": begun.session_id}
         return Response(vectors.content, media_type="application/json", headers=headers)
 
-    async def _pass_on(self, wanted: EmbeddingsRequestRecord, content: bytes) -> Vectors:
+    async def _pass_on(self, record: EmbeddingsRequestRecord, content: bytes) -> Vectors:
         """Send the request to the provider once."""
-        remote = self._parts.remote(wanted.provider, wanted.model)
+        remote = self._parts.remote(record.provider, record.model)
         answer = await remote.pass_on(Passed("/embeddings", {"Content-Type": "application/json"}, content))
         try:
-            vectors = await asyncio.to_thread(_read, answer, wanted)
+            vectors = await asyncio.to_thread(_read, answer, record)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ProviderFailed(
                 (
-                    f"The response of {wanted.provider} for {wanted.model} does not contain embeddings. "
+                    f"The response of {record.provider} for {record.model} does not contain embeddings. "
                     "Check its base_url, and the model."
                 ),
                 kind=FailureKind.MALFORMED,
             ) from error
-        if vectors.count < wanted.texts:
+        if vectors.count < record.texts:
             raise ProviderFailed(
                 (
-                    f"{wanted.provider} returned only {vectors.count} of the {wanted.texts} embeddings "
-                    f"requested from {wanted.model}. Send fewer texts at once."
+                    f"{record.provider} returned only {vectors.count} of the {record.texts} embeddings "
+                    f"requested from {record.model}. Send fewer texts at once."
                 ),
                 kind=FailureKind.MALFORMED,
             )
@@ -185,45 +185,45 @@ def _content(body: dict[str, Any], model: str) -> tuple[bytes, int, str]:
     # The provider need not know the user.
     passed = {name: value for name, value in {**body, "model": model}.items() if name != "user"}
     # The digest stays here. The digest of a secret alone would let others test guesses of it.
-    told = msgspec.json.encode(map_texts(body["input"], without_secrets))
-    return msgspec.json.encode(passed), len(texts), hashlib.sha256(told).hexdigest()
+    data = msgspec.json.encode(map_texts(body["input"], without_secrets))
+    return msgspec.json.encode(passed), len(texts), hashlib.sha256(data).hexdigest()
 
 
-def _counted(given: str | Sequence[str | int | list[int]]) -> tuple[int, int]:
+def _counted(value: str | Sequence[str | int | list[int]]) -> tuple[int, int]:
     """Return how many texts there are, and an upper bound of their tokens; texts that are tokens already are counted.
 
     One list of numbers is one text.
     """
-    if isinstance(given, str):
-        return 1, max_tokens(given)
-    numbers = [one for one in given if isinstance(one, int)]
+    if isinstance(value, str):
+        return 1, max_tokens(value)
+    numbers = [one for one in value if isinstance(one, int)]
     tokens = len(numbers)
-    for one in given:
+    for one in value:
         if not isinstance(one, int):
             tokens += max_tokens(one) if isinstance(one, str) else len(one)
-    return len(given) - len(numbers) + bool(numbers), tokens
+    return len(value) - len(numbers) + bool(numbers), tokens
 
 
-def _read(answer: bytes, wanted: EmbeddingsRequestRecord) -> Vectors:
+def _read(answer: bytes, record: EmbeddingsRequestRecord) -> Vectors:
     """Decode a provider's response, and the usage that it reports."""
-    given = msgspec.json.decode(answer, type=_ProviderEmbeddings)
-    counted = count(given.usage, "prompt_tokens") or count(given.usage, "total_tokens")
+    provider_embeddings = msgspec.json.decode(answer, type=_ProviderEmbeddings)
+    counted = count(provider_embeddings.usage, "prompt_tokens") or count(provider_embeddings.usage, "total_tokens")
     usage = Usage(input_tokens=counted) if 0 < counted <= MAX_TOKENS else None
-    tokens = usage.input_tokens if usage is not None else wanted.tokens
+    tokens = usage.input_tokens if usage is not None else record.tokens
     told_usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    if not all(_VECTOR.fullmatch(one.embedding) for one in given.data):
+    if not all(_VECTOR.fullmatch(one.embedding) for one in provider_embeddings.data):
         raise msgspec.ValidationError("a vector must be a list of numbers, or base64 of them")
     # Like `EmbeddingsResponse`, except for the vectors.
-    told = {
-        "object": given.object,
+    fields = {
+        "object": provider_embeddings.object,
         "data": [
-            {"object": one.object, "index": place if one.index is None else one.index, "embedding": one.embedding}
-            for place, one in enumerate(given.data)
+            {"object": one.object, "index": index if one.index is None else one.index, "embedding": one.embedding}
+            for index, one in enumerate(provider_embeddings.data)
         ],
-        "model": given.model or wanted.model,
-        "usage": told_usage if usage is None else {**told_usage, **(given.usage or {})},
+        "model": provider_embeddings.model or record.model,
+        "usage": told_usage if usage is None else {**told_usage, **(provider_embeddings.usage or {})},
     }
-    return Vectors(msgspec.json.encode(told), len(given.data), usage)
+    return Vectors(msgspec.json.encode(fields), len(provider_embeddings.data), usage)
 
 
 def _refusal_text(refused: BudgetExceeded) -> str:

@@ -34,10 +34,10 @@ class V1Endpoint:
     async def answer(self, inbound: Inbound, manner: RequestHeaders, make: MakeShape, *, stream: bool) -> ASGIApp:
         """Accept a message, and return the response to send."""
         parts = self._parts
-        with parts.streams.slot(inbound.principal) as place:
+        with parts.streams.slot(inbound.principal) as position:
             accepted = await parts.intake.accept(inbound)
             void = await self._discarded_turns(accepted) if accepted.repeated else frozenset[int]()
-            kept = place.pop_all()
+            stored = position.pop_all()
         follower = parts.tail.follow(accepted.session_id, after_seq=accepted.after_seq, run_id=accepted.run_id)
         call = RunFollower(
             parts.engine,
@@ -46,8 +46,8 @@ class V1Endpoint:
             accepted,
             manner=manner,
             follower=follower,
-            place=kept,
-            telling=RunAnswer(void=void),
+            stack=stored,
+            answer=RunAnswer(void=void),
         )
         return StreamingSender(call, make(accepted)) if stream else BufferedSender(call, make(accepted))
 
@@ -58,24 +58,24 @@ class V1Endpoint:
 
 def inbound_of(
     principal: PrincipalId,
-    asked: RunInput,
+    run_input: RunInput,
     manner: RequestHeaders,
     *,
     agent: str | None,
-    brief: RequestOptions,
+    options: RequestOptions,
     pictures: dict[str, bytes],
 ) -> Inbound:
     """Return the inbound message of a call."""
     return Inbound(
         principal=principal,
-        text=asked.text,
-        images=asked.images,
-        history=asked.history,
+        text=run_input.text,
+        images=run_input.images,
+        history=run_input.history,
         session=manner.session,
         mode=manner.mode,
         idempotency_key=manner.idempotency_key,
         channel=channel.V1,
         agent=agent,
-        options=brief,
+        options=options,
         pictures=pictures,
     )

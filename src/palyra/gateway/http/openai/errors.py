@@ -94,23 +94,23 @@ def failure(error: PalyraError) -> Response:
 
 def body_of(error: PalyraError) -> ErrorBody:
     """Return an error as OpenAI clients know it."""
-    known = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), error.code)
+    known_name = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), error.code)
     return ErrorBody(
         message=error.detail,
         type=_type(nearest(HTTP_STATUS, error)),
         param="model" if isinstance(error, ModelNotFound) else getattr(error, "param", None),
-        code=known,
+        code=known_name,
     )
 
 
 def run_error(end: RunFailed | RunCancelled) -> V1Error:
     """Return the error for a run that ended without an answer."""
     if isinstance(end, RunCancelled):
-        status, code, said = 409, "run_cancelled", f"The run was cancelled: {end.reason}."
+        status, code, text = 409, "run_cancelled", f"The run was cancelled: {end.reason}."
     else:
         status, code = FAILURES.get(end.code, (502, end.code))
-        said = end.reason
-    return V1Error(status=status, body=ErrorBody(message=said, type=_type(status), code=code))
+        text = end.reason
+    return V1Error(status=status, body=ErrorBody(message=text, type=_type(status), code=code))
 
 
 def v1_error(status: int, code: str, message: str) -> V1Error:

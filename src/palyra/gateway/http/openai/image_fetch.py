@@ -70,33 +70,33 @@ class ImageFetcher:
         if not urls:
             return inbound
         self._check(inbound.principal)
-        found: dict[str, Image] = {}
+        matching_images: dict[str, Image] = {}
         pictures = dict(inbound.pictures)
         try:
             async with asyncio.timeout(ALL_SECONDS):
                 for url in urls:
                     param = links[url]
                     content = await self._fetch(inbound.principal, url, param=param)
-                    found[url] = read_image(content, param=param, where=f" at {_short_url(url)}")
-                    pictures[found[url].digest] = content
+                    matching_images[url] = read_image(content, param=param, where=f" at {_short_url(url)}")
+                    pictures[matching_images[url].digest] = content
                     if sum(map(len, pictures.values())) > MAX_TOTAL_BYTES:
                         raise ParameterUnsupported(
                             param, "The images are larger than 20 MiB in all. Send fewer of them."
                         )
         except TimeoutError:
             raise ParameterUnsupported(
-                links[urls[len(found)]],
+                links[urls[len(matching_images)]],
                 f"The images could not be fetched within {ALL_SECONDS:g} s. Send them in the request itself.",
             ) from None
 
         def put(images: tuple[Image, ...]) -> tuple[Image, ...]:
-            return tuple(found.get(image.digest, image) for image in images)
+            return tuple(matching_images.get(image.digest, image) for image in images)
 
         def mended(message: Message) -> Message:
             return replace(message, images=put(message.images)) if message.images else message
 
         return replace(
-            inbound, images=put(inbound.images), given=tuple(map(mended, inbound.history)), pictures=pictures
+            inbound, images=put(inbound.images), history=tuple(map(mended, inbound.history)), pictures=pictures
         )
 
     async def _fetch(self, principal: PrincipalId, url: str, *, param: str) -> bytes:

@@ -67,17 +67,17 @@ class ModelResolver:
 
     def model(self, name: str) -> str:
         """Return the full name of a model. The name of a provider will do, or of a model that only one provider has."""
-        known = self._roster.names()
-        if name in known:
+        names = self._roster.names()
+        if name in names:
             return name
         provider, model = split_model_name(name)
         table = self._settings().providers.get(provider)
         if table is not None and (model or table.model or table.path):
             # Providers have more models than the settings name; the provider itself rejects unknown ones.
             return full_name(self._roster.named(name))
-        if model is None and (own := [one for one in known if split_model_name(one)[0] == name]):
+        if model is None and (own := [one for one in names if split_model_name(one)[0] == name]):
             return own[0]
-        alike = [one for one in known if split_model_name(one)[1] == name]
+        alike = [one for one in names if split_model_name(one)[1] == name]
         if len(alike) > 1:
             raise ParameterUnsupported(
                 "model", f"Several providers have a model {name[:NAME_CHARS]!r}. Use one of: {', '.join(alike)}."
@@ -108,22 +108,22 @@ class ModelsEndpoint:
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         """List agents and models."""
-        found = await self._models.every(principal)
+        result = await self._models.every(principal)
         return json_response(
-            ModelList(data=[ModelEntry(id=name, created=self._since, owned_by=owner) for name, owner in found])
+            ModelList(data=[ModelEntry(id=name, created=self._since, owned_by=owner) for name, owner in result])
         )
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
         """Show one agent or model."""
-        wanted = request.path_params["model_name"]
+        requested = request.path_params["model_name"]
         for name, owner in await self._models.every(principal):
-            if name == wanted:
+            if name == requested:
                 return json_response(ModelEntry(id=name, created=self._since, owned_by=owner))
         raise ModelNotFound
 
 
 def _not_found(name: str) -> ModelNotFound:
-    shown = name if len(name) <= NAME_CHARS else name[:NAME_CHARS] + "…"
+    displayed = name if len(name) <= NAME_CHARS else name[:NAME_CHARS] + "…"
     return ModelNotFound(
-        f"There is no model or agent {shown!r}. `palyra` is the default agent; GET /v1/models lists all."
+        f"There is no model or agent {displayed!r}. `palyra` is the default agent; GET /v1/models lists all."
     )

@@ -47,19 +47,19 @@ async def read_json(request: Request) -> dict[str, Any]:
         raise RequestTooLarge(f"The request has more than {MAX_VALUES:,} values. Send less at once.")
     try:
         # Decoding a body with images would block all other requests.
-        found = await asyncio.to_thread(msgspec.json.decode, data) if len(data) > LARGE else msgspec.json.decode(data)
+        result = await asyncio.to_thread(msgspec.json.decode, data) if len(data) > LARGE else msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestInvalid(f"The body of the request is not JSON in UTF-8: {error}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         raise RequestInvalid("The body of the request must be a JSON object.")
-    return found
+    return result
 
 
 def parse(body: dict[str, Any], kind: type[T], rules: Rules) -> T:
     """Return the request, or raise `ParameterUnsupported` naming a parameter that is unsupported or unknown."""
-    known = kind.__struct_fields__
+    names = kind.__struct_fields__
     for name, value in body.items():
-        if name in known:
+        if name in names:
             continue
         if name not in rules:
             raise ParameterUnsupported(name[:NAME_CHARS], f"Unknown parameter {name[:NAME_CHARS]!r}. Remove it.")
@@ -70,9 +70,9 @@ def parse(body: dict[str, Any], kind: type[T], rules: Rules) -> T:
                 name, f"{name} is not supported{f' unless it is {allowed}' if allowed else ''}. Remove it."
             )
     try:
-        return msgspec.convert({name: body[name] for name in known if name in body}, kind)
+        return msgspec.convert({name: body[name] for name in names if name in body}, kind)
     except msgspec.ValidationError as error:
-        place = _PLACE.search(str(error))
-        raise ParameterUnsupported(place[1] if place else "", f"The request is not valid: {error}.") from None
+        match = _PLACE.search(str(error))
+        raise ParameterUnsupported(match[1] if match else "", f"The request is not valid: {error}.") from None
     except RecursionError:
         raise RequestInvalid("The body of the request is nested too deeply.") from None

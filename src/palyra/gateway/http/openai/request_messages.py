@@ -60,27 +60,27 @@ class MessageBuilder:
             unique, number = f"{call_id}~{number}", number + 1
         self._seen.add(unique)
         self._calls[call_id] = _id(unique, param)
-        found, malformed = read_arguments(arguments)
+        document, malformed = read_arguments(arguments)
         return ToolCall(
-            call_id=self._calls[call_id], tool=clean_text(tool, what="tool"), arguments=found, malformed=malformed
+            call_id=self._calls[call_id], tool=clean_text(tool, what="tool"), arguments=document, malformed=malformed
         )
 
-    def result(self, call_id: str, text: str, *, param: str, known: bool = True) -> None:
+    def result(self, call_id: str, text: str, *, param: str, is_known: bool = True) -> None:
         """Add the result of a call. If the call need not be `known` here, an earlier run has handed it over."""
         if call_id in self._calls:
-            wanted = self._calls.pop(call_id)
-        elif known:
+            requested_call_id = self._calls.pop(call_id)
+        elif is_known:
             raise ParameterUnsupported(param, "This result does not answer a call in the messages before it.")
         else:
-            wanted = _id(call_id, param)
-        self.messages.append(Message(role=Role.TOOL, text=text, call_id=wanted))
+            requested_call_id = _id(call_id, param)
+        self.messages.append(Message(role=Role.TOOL, text=text, call_id=requested_call_id))
 
     def instructions(self) -> str:
         """Return the system instructions."""
-        said = "\n\n".join(part for part in self.system if part.strip())
-        if len(said.encode()) > MAX_SYSTEM_BYTES:
+        text = "\n\n".join(part for part in self.system if part.strip())
+        if len(text.encode()) > MAX_SYSTEM_BYTES:
             raise ParameterUnsupported("messages", "The instructions are longer than 256 KiB. Shorten them.")
-        return said
+        return text
 
     def build(self, *, param: str) -> RunInput:
         """Return the whole conversation: the last message is to be answered, the others are attached history."""
@@ -93,7 +93,7 @@ class MessageBuilder:
 
         Earlier messages of the request are ignored.
         """
-        spoken = [place for place, message in enumerate(self.messages) if message.role is Role.ASSISTANT]
+        spoken = [index for index, message in enumerate(self.messages) if message.role is Role.ASSISTANT]
         since = self.messages[spoken[-1] + 1 if spoken else 0 :]
         results = [message for message in since if message.role is Role.TOOL]
         last = [message for message in since if message.role is Role.USER][-1:]

@@ -28,25 +28,29 @@ class RequestParameters(Struct, frozen=True, kw_only=True):
 
 
 def request_options(
-    wanted: RequestParameters, target: AnswerTarget, *, toolbox: Toolbox, who: PrincipalId
+    request_parameters: RequestParameters, target: AnswerTarget, *, toolbox: Toolbox, who: PrincipalId
 ) -> RequestOptions:
     """Return the request options, or raise `ParameterUnsupported`."""
-    tools.check(wanted.tools, taken=lambda: () if target.plain else toolbox.catalog(None, who=who).names())
-    offered = tools.offer(wanted.tools, choice=wanted.choice, named=wanted.named, plain=target.plain)
-    brief = RequestOptions(
+    tools.check(
+        request_parameters.tools, claimed=lambda: () if target.plain else toolbox.catalog(None, who=who).names()
+    )
+    offered = tools.offer(
+        request_parameters.tools, choice=request_parameters.choice, named=request_parameters.named, plain=target.plain
+    )
+    options = RequestOptions(
         model=target.model,
         plain=target.plain,
-        system=wanted.system,
+        system=request_parameters.system,
         generation=options_of(
-            temperature=wanted.temperature,
-            top_p=wanted.top_p,
-            tokens=wanted.tokens,
-            stop=wanted.stop,
+            temperature=request_parameters.temperature,
+            top_p=request_parameters.top_p,
+            tokens=request_parameters.tokens,
+            stop=request_parameters.stop,
             choice=offered.choice,
-            schema=wanted.schema,
+            schema=request_parameters.schema,
         ),
         tools=offered.tools,
-        one_by_one=bool(offered.tools) and not wanted.parallel,
+        one_by_one=bool(offered.tools) and not request_parameters.parallel,
     )
     # The same object: options with their default are left out on the tape.
-    return NO_REQUEST_OPTIONS if brief == NO_REQUEST_OPTIONS else brief
+    return NO_REQUEST_OPTIONS if options == NO_REQUEST_OPTIONS else options

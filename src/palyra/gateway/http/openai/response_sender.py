@@ -31,7 +31,7 @@ ENDS = "the run ends, because no session was named in which the rest could be fo
 class AnswerFormat(Protocol):
     """How an answer is encoded: either complete or piece by piece."""
 
-    def complete(self, telling: RunAnswer) -> object:
+    def complete(self, answer: RunAnswer) -> object:
         """Return the complete answer, to be sent as JSON."""
         ...
 
@@ -43,7 +43,7 @@ class AnswerFormat(Protocol):
         """Return an encoded piece."""
         ...
 
-    def end(self, telling: RunAnswer) -> bytes:
+    def end(self, answer: RunAnswer) -> bytes:
         """Return what is sent after the last piece."""
         ...
 
@@ -64,8 +64,8 @@ class BufferedSender:
 
         async def tell() -> None:
             nonlocal answer
-            async with aclosing(self._call.pieces()) as told:
-                async for pieces in told:
+            async with aclosing(self._call.pieces()) as lines:
+                async for pieces in lines:
                     if any(isinstance(piece, AnswerEnded) for piece in pieces):
                         answer = self._answer()
 
@@ -74,9 +74,9 @@ class BufferedSender:
         await answer(scope, receive, send)
 
     def _answer(self) -> Response:
-        telling = self._call.telling
-        failed = failed_by(telling)
-        return failed.answer() if failed is not None else json_response(self._shape.complete(telling))
+        answer = self._call.telling
+        failed = failed_by(answer)
+        return failed.answer() if failed is not None else json_response(self._shape.complete(answer))
 
 
 class StreamingSender:
@@ -104,8 +104,8 @@ class StreamingSender:
         await while_connected(self._call, receive, tell)
 
     async def _stream(self, send: Send) -> None:
-        async with aclosing(self._call.pieces()) as told:
-            async for pieces in told:
+        async with aclosing(self._call.pieces()) as lines:
+            async for pieces in lines:
                 written, over = self._written(pieces)
                 await _send(send, written)
                 if over:
@@ -148,9 +148,9 @@ async def while_connected(call: RunFollower, receive: Receive, tell: Callable[[]
         await call.close()
 
 
-def failed_by(telling: RunAnswer) -> V1Error | None:
+def failed_by(answer: RunAnswer) -> V1Error | None:
     """Return the error of a run that failed or was cancelled; None if it has an answer."""
-    return run_error(telling.end) if isinstance(telling.end, RunFailed | RunCancelled) else None
+    return run_error(answer.end) if isinstance(answer.end, RunFailed | RunCancelled) else None
 
 
 async def _send(send: Send, data: bytes) -> None:

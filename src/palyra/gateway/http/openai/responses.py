@@ -65,24 +65,24 @@ class ResponsesEndpoint:
     async def create(self, request: Request, principal: PrincipalId) -> ASGIApp:
         """Create a response."""
         body = with_item_types(await read_json(request))
-        asked = parse(body, ResponseRequest, RULES)
-        manner = request_headers(request, user=asked.user)
-        previous = await self._previous(principal, asked.previous_response_id)
+        requested_request = parse(body, ResponseRequest, RULES)
+        manner = request_headers(request, user=requested_request.user)
+        previous = await self._previous(principal, requested_request.previous_response_id)
         if previous is not None:
             manner = replace(manner, session=SessionRef(session_id=previous.session_id, require_existing=True))
-        target = await self._models.target(principal, asked.model)
+        target = await self._models.target(principal, requested_request.model)
         pictures = RequestImages()
-        inbound = await asyncio.to_thread(self._inbound, principal, asked, manner, target, pictures)
+        inbound = await asyncio.to_thread(self._inbound, principal, requested_request, manner, target, pictures)
         inbound = await self._door.with_pictures(inbound, pictures)
         created = int(self._parts.clock.now().timestamp())
 
         def shape(accepted: AcceptedMessage) -> ResponseFormat:
-            return ResponseFormat(_frame(accepted, asked, body, created=created))
+            return ResponseFormat(_frame(accepted, requested_request, body, created=created))
 
         if previous is not None:
             inbound = structs.replace(inbound, after=previous.run_id)
         try:
-            return await self._door.answer(inbound, manner, shape, stream=bool(asked.stream))
+            return await self._door.answer(inbound, manner, shape, stream=bool(requested_request.stream))
         except RunSuperseded as error:
             raise ResponseSuperseded from error
 
@@ -93,9 +93,9 @@ class ResponsesEndpoint:
         if run is None:
             raise ResponseNotFound
         entries = await self._parts.engine.read(lambda conn: tape.of_run(conn, run.run_id))
-        telling = RunAnswer(void=discarded_turns(entries))
+        answer = RunAnswer(void=discarded_turns(entries))
         for entry in entries:
-            for _ in telling.take(entry):
+            for _ in answer.take(entry):
                 pass
         accepted = entries[0].event
         assert isinstance(accepted, RunAccepted)
@@ -106,29 +106,29 @@ class ResponsesEndpoint:
             model=accepted.options.model or AGENT,
             output=[],
         )
-        return json_response(ResponseFormat(frame).complete(telling))
+        return json_response(ResponseFormat(frame).complete(answer))
 
     def _inbound(
         self,
         principal: PrincipalId,
-        asked: ResponseRequest,
+        request: ResponseRequest,
         manner: RequestHeaders,
         target: AnswerTarget,
         pictures: RequestImages,
     ) -> Inbound:
         """Return the request as an inbound message. Slow if it contains images."""
         goes_on = manner.session != SessionRef()
-        talk = conversation_of(asked, pictures, named=goes_on)
+        talk = conversation_of(request, pictures, named=goes_on)
         # A request that continues a response sends only what is new; one that names a session may send everything.
         by_name = manner.session.key is not None
-        said = talk.end(param="input") if by_name else talk.build(param="input")
+        run_input = talk.end(param="input") if by_name else talk.build(param="input")
         return inbound_of(
             principal,
-            said,
+            run_input,
             manner,
             agent=target.agent,
-            brief=request_options(
-                parameters_of(asked, system=talk.instructions()), target, toolbox=self._parts.toolbox, who=principal
+            options=request_options(
+                parameters_of(request, system=talk.instructions()), target, toolbox=self._parts.toolbox, who=principal
             ),
             pictures=pictures.found,
         )
@@ -157,20 +157,20 @@ def _run_id(response_id: str) -> RunId | None:
         return None
 
 
-def _frame(accepted: AcceptedMessage, asked: ResponseRequest, body: dict[str, Any], *, created: int) -> ResponseBody:
+def _frame(accepted: AcceptedMessage, request: ResponseRequest, body: dict[str, Any], *, created: int) -> ResponseBody:
     return ResponseBody(
         id=id_of(accepted.run_id),
         created_at=created,
         status="in_progress",
-        model=asked.model,
+        model=request.model,
         output=[],
-        instructions=asked.instructions,
-        max_output_tokens=asked.max_output_tokens,
-        parallel_tool_calls=asked.parallel_tool_calls is not False,
-        previous_response_id=asked.previous_response_id,
-        temperature=asked.temperature,
+        instructions=request.instructions,
+        max_output_tokens=request.max_output_tokens,
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        previous_response_id=request.previous_response_id,
+        temperature=request.temperature,
         text=body.get("text") or {"format": {"type": "text"}},
         tool_choice=body.get("tool_choice") or "auto",
         tools=body.get("tools") or [],
-        top_p=asked.top_p,
+        top_p=request.top_p,
     )

@@ -157,15 +157,15 @@ def with_item_types(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "input": named}
 
 
-def conversation_of(asked: ResponseRequest, pictures: RequestImages, *, named: bool) -> MessageBuilder:
+def conversation_of(request: ResponseRequest, pictures: RequestImages, *, named: bool) -> MessageBuilder:
     """Return the conversation of a request; if it continues another, calls may be known from before."""
     talk = MessageBuilder()
-    if asked.instructions:
-        talk.system.append(asked.instructions)
-    if isinstance(asked.input, str):
-        talk.add_user(asked.input)
+    if request.instructions:
+        talk.system.append(request.instructions)
+    if isinstance(request.input, str):
+        talk.add_user(request.input)
         return talk
-    for number, item in enumerate(asked.input):
+    for number, item in enumerate(request.input):
         param = f"input[{number}]"
         match item:
             case MessageItem(role="system" | "developer"):
@@ -178,32 +178,32 @@ def conversation_of(asked: ResponseRequest, pictures: RequestImages, *, named: b
                 talk.add_call(talk.call(call_id, name, arguments, param=param))
             case CallOutputItem(call_id=call_id, output=output):
                 text = output if isinstance(output, str) else "\n".join(part.text for part in output)
-                talk.result(call_id, text, param=param, known=not named)
+                talk.result(call_id, text, param=param, is_known=not named)
             case ReasoningItem():
                 pass
     return talk
 
 
-def parameters_of(asked: ResponseRequest, *, system: str) -> RequestParameters:
+def parameters_of(request: ResponseRequest, *, system: str) -> RequestParameters:
     """Return the request's parameters other than its messages."""
     return RequestParameters(
         system=system,
         tools=tuple(
             ClientTool(name=tool.name, description=tool.description or "", parameters=tool.parameters or {})
-            for tool in asked.tools or ()
+            for tool in request.tools or ()
         ),
-        choice=asked.tool_choice if isinstance(asked.tool_choice, str) else "auto",
-        named=asked.tool_choice.name if isinstance(asked.tool_choice, ResponseNamedFunction) else None,
-        parallel=asked.parallel_tool_calls is not False,
-        temperature=asked.temperature,
-        top_p=asked.top_p,
-        tokens=asked.max_output_tokens,
-        schema=_schema(asked),
+        choice=request.tool_choice if isinstance(request.tool_choice, str) else "auto",
+        named=request.tool_choice.name if isinstance(request.tool_choice, ResponseNamedFunction) else None,
+        parallel=request.parallel_tool_calls is not False,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        tokens=request.max_output_tokens,
+        schema=_schema(request),
     )
 
 
-def _schema(asked: ResponseRequest) -> Schema | None:
-    match asked.text.format if asked.text is not None else None:
+def _schema(request: ResponseRequest) -> Schema | None:
+    match request.text.format if request.text is not None else None:
         case JsonObjectText():
             return ANY_OBJECT
         case JsonSchemaText(schema=schema):
@@ -215,23 +215,23 @@ def _schema(asked: ResponseRequest) -> Schema | None:
 def _text(item: MessageItem) -> str:
     if isinstance(item.content, str):
         return item.content
-    said = []
+    sent_text = []
     for part in item.content:
         match part:
             case InputText(text=text) | PriorOutputText(text=text):
-                said.append(text)
+                sent_text.append(text)
             case PriorRefusal(refusal=text):
-                said.append(text)
+                sent_text.append(text)
             case InputImage():
                 pass
-    return "\n".join(said)
+    return "\n".join(sent_text)
 
 
 def _images(item: MessageItem, pictures: RequestImages, param: str) -> list[Any]:
-    found = []
+    result = []
     for part in item.content if isinstance(item.content, list) else ():
         if isinstance(part, InputImage):
             if part.image_url is None:
                 raise ParameterUnsupported(param, "An image must be in image_url: files are not supported.")
-            found.append(pictures.read(part.image_url, param=param))
-    return found
+            result.append(pictures.read(part.image_url, param=param))
+    return result

@@ -123,19 +123,19 @@ class ResponseFormat:
         self._number = 0
         self._spoke = False
 
-    def complete(self, telling: RunAnswer) -> ResponseBody:
-        end = telling.end
+    def complete(self, answer: RunAnswer) -> ResponseBody:
+        end = answer.end
         if isinstance(end, RunFailed | RunCancelled):
             return self._failed(
-                telling, run_error(end), status="cancelled" if isinstance(end, RunCancelled) else "failed"
+                answer, run_error(end), status="cancelled" if isinstance(end, RunCancelled) else "failed"
             )
-        status, details = _status(telling)
+        status, details = _status(answer)
         return msgspec.structs.replace(
             self._frame,
             status=status,
             incomplete_details=details,
-            output=self._output(telling),
-            usage=usage_of(telling.usage),
+            output=self._output(answer),
+            usage=usage_of(answer.usage),
         )
 
     def begin(self) -> bytes:
@@ -154,11 +154,11 @@ class ResponseFormat:
             written += self._of_text("response.content_part.added", part=OutputText(text=""))
         return written + self._of_text("response.output_text.delta", delta=piece.text, logprobs=[])
 
-    def end(self, telling: RunAnswer) -> bytes:
+    def end(self, answer: RunAnswer) -> bytes:
         written = b""
-        for index, item in enumerate(self._output(telling)):
+        for index, item in enumerate(self._output(answer)):
             written += self._text_done(index, item) if isinstance(item, OutputMessage) else self._called(index, item)
-        done = self.complete(telling)
+        done = self.complete(answer)
         return written + self._event(f"response.{done.status}", response=done)
 
     def fail(self, fault: V1Error) -> bytes:
@@ -167,13 +167,15 @@ class ResponseFormat:
             "response.failed", response=msgspec.structs.replace(self._frame, status="failed", error=error)
         )
 
-    def _output(self, telling: RunAnswer) -> list[OutputMessage | OutputCall]:
-        said = [OutputMessage(id=self._message_id, content=[OutputText(text=telling.text)])] if telling.text else []
+    def _output(self, answer: RunAnswer) -> list[OutputMessage | OutputCall]:
+        output_messages = (
+            [OutputMessage(id=self._message_id, content=[OutputText(text=answer.text)])] if answer.text else []
+        )
         return [
-            *said,
+            *output_messages,
             *(
                 OutputCall(id=f"fc_{call.call_id}", call_id=call.call_id, name=call.tool, arguments=arguments_of(call))
-                for call in telling.calls
+                for call in answer.calls
             ),
         ]
 
@@ -197,13 +199,13 @@ class ResponseFormat:
             + self._event("response.output_item.done", output_index=index, item=item)
         )
 
-    def _failed(self, telling: RunAnswer, fault: V1Error, *, status: str) -> ResponseBody:
+    def _failed(self, answer: RunAnswer, fault: V1Error, *, status: str) -> ResponseBody:
         return msgspec.structs.replace(
             self._frame,
             status=status,
             error=ResponseError(code=fault.body.code or "", message=fault.body.message),
-            output=self._output(telling),
-            usage=usage_of(telling.usage),
+            output=self._output(answer),
+            usage=usage_of(answer.usage),
         )
 
     def _of_text(self, kind: str, **fields: object) -> bytes:
@@ -226,12 +228,12 @@ def usage_of(usage: Usage) -> ResponseUsage:
     )
 
 
-def _status(telling: RunAnswer) -> tuple[str, IncompleteDetails | None]:
-    if telling.added:
+def _status(answer: RunAnswer) -> tuple[str, IncompleteDetails | None]:
+    if answer.added:
         return "completed", None
-    if telling.end is None:
+    if answer.end is None:
         return "in_progress", None
-    early = {StopReason.LENGTH: "max_output_tokens", StopReason.REFUSED: "content_filter"}.get(telling.stop)
-    if early is None or telling.calls:
+    early = {StopReason.LENGTH: "max_output_tokens", StopReason.REFUSED: "content_filter"}.get(answer.stop)
+    if early is None or answer.calls:
         return "completed", None
     return "incomplete", IncompleteDetails(reason=early)

@@ -150,11 +150,11 @@ class RunAnswer:
     def _tear(self, reason: str) -> Iterator[Piece]:
         if self._open is None:
             return
-        turn, told = self._open, self._told
+        turn, reported = self._open, self._told
         self._open, self._told = None, False
         self._texts.pop(turn, None)
         self._thoughts.pop(turn, None)
-        if told:
+        if reported:
             yield AttemptDiscardedPiece(reason)
 
 

@@ -96,8 +96,8 @@ class RunFollower:
         *,
         manner: RequestHeaders,
         follower: TapeReader,
-        place: ExitStack,
-        telling: RunAnswer,
+        stack: ExitStack,
+        answer: RunAnswer,
     ) -> None:
         self._engine = engine
         self._control = control
@@ -105,12 +105,12 @@ class RunFollower:
         self._accepted = accepted
         self._manner = manner
         self._follower = follower
-        self._place = place
+        self._place = stack
         self._gone = False
         """The client no longer waits for the rest of the answer."""
         self._cause = RUN_GONE
         self._over = False
-        self.telling = telling
+        self.telling = answer
 
     @property
     def headers(self) -> dict[str, str]:
@@ -129,15 +129,15 @@ class RunFollower:
             yield [self.telling.add(self._approval_text(QUEUED, before)), self._end()]
             return
         while not self._over and not self._follower.closed:
-            patience = CHILDREN_SECONDS if self.telling.children else KEEP_ALIVE_SECONDS
-            entries = await self._follower.next(seconds=patience)
-            told = [piece for entry in entries for piece in self.telling.take(entry)]
+            timeout = CHILDREN_SECONDS if self.telling.children else KEEP_ALIVE_SECONDS
+            entries = await self._follower.next(seconds=timeout)
+            pieces = [piece for entry in entries for piece in self.telling.take(entry)]
             self._over = self.telling.end is not None
-            if not self._over and (asked := await self._open_approvals()):
-                told += [self.telling.add(self._approval_text(APPROVAL_NEEDED, asked)), self._end()]
-            if entries and not told:
+            if not self._over and (requested_approvals := await self._open_approvals()):
+                pieces += [self.telling.add(self._approval_text(APPROVAL_NEEDED, requested_approvals)), self._end()]
+            if entries and not pieces:
                 continue
-            yield told
+            yield pieces
 
     async def watch(self, receive: Receive) -> None:
         """Stop following when the client disconnects."""
@@ -172,8 +172,8 @@ class RunFollower:
         """Return the approval requests that the previous run of the session waits for."""
         if self._accepted.waiting_for is None or self._accepted.repeated:
             return []
-        asked = await self._engine.read(self._open_in)
-        return [one for one in asked if one.session_id == self._accepted.session_id]
+        requested_approvals = await self._engine.read(self._open_in)
+        return [one for one in requested_approvals if one.session_id == self._accepted.session_id]
 
     async def _open_approvals(self) -> list[Approval]:
         """Return the approval requests that the run waits for, its own and those of its child runs."""
@@ -198,9 +198,9 @@ class RunFollower:
     def _open_in(self, conn: Connection) -> list[Approval]:
         return approvals.page(conn, self._principal, only_open=True, before=None, limit=MAX_OPEN)
 
-    def _approval_text(self, words: str, asked: list[Approval]) -> str:
+    def _approval_text(self, words: str, requested_approvals: list[Approval]) -> str:
         lines = []
-        for one in asked:
+        for one in requested_approvals:
             code = one.approval_id[-CODE_CHARS:]
             lines += [
                 f"- {one.effect.summary or one.tool or one.reason}",

@@ -22,7 +22,7 @@ class ToolOffer(msgspec.Struct, frozen=True, kw_only=True):
     choice: ToolChoice = ToolChoice.AUTO
 
 
-def check(tools: Sequence[ClientTool], *, taken: Callable[[], Sequence[str]]) -> None:
+def check(tools: Sequence[ClientTool], *, claimed: Callable[[], Sequence[str]]) -> None:
     """Raise unless the tools can be offered; `taken` are names that are already in use."""
     if len(tools) > MAX_TOOLS:
         raise ParameterUnsupported("tools", f"There may be at most {MAX_TOOLS} tools.")
@@ -37,7 +37,7 @@ def check(tools: Sequence[ClientTool], *, taken: Callable[[], Sequence[str]]) ->
         seen.add(tool.name)
     if tools and len(msgspec.json.encode(tools)) > MAX_BYTES:
         raise ParameterUnsupported("tools", "The tools are larger than 512 KiB. Describe them more briefly.")
-    if tools and (both := sorted(seen.intersection(taken()))):
+    if tools and (both := sorted(seen.intersection(claimed()))):
         raise ParameterUnsupported(
             "tools", f"The agent itself has a tool named {both[0]}. Rename yours, or use a plain model."
         )

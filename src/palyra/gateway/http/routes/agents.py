@@ -94,13 +94,13 @@ class AgentRoutes:
         return json_response(AgentResponse(agent=await self._agents.get(principal, request.path_params["agent_id"])))
 
     async def create(self, request: Request, principal: PrincipalId) -> Response:
-        asked = await read_body(request, AgentRequest)
-        agent = self._agent("", principal, asked)
+        requested_request = await read_body(request, AgentRequest)
+        agent = self._agent("", principal, requested_request)
         return json_response(AgentResponse(agent=await self._agents.create(principal, agent)), status=201)
 
     async def update(self, request: Request, principal: PrincipalId) -> Response:
-        asked = await read_body(request, AgentRequest)
-        agent = self._agent(request.path_params["agent_id"], principal, asked)
+        requested_request = await read_body(request, AgentRequest)
+        agent = self._agent(request.path_params["agent_id"], principal, requested_request)
         return json_response(AgentResponse(agent=await self._agents.update(principal, agent)))
 
     async def delete(self, request: Request, principal: PrincipalId) -> Response:
@@ -113,8 +113,8 @@ class AgentRoutes:
         )
 
     async def bind(self, request: Request, principal: PrincipalId) -> Response:
-        asked = await read_body(request, BindRequest)
-        session = await self._agents.bind(principal, asked.agent_id, request.path_params["session_id"])
+        requested_request = await read_body(request, BindRequest)
+        session = await self._agents.bind(principal, requested_request.agent_id, request.path_params["session_id"])
         return json_response(SessionResponse(session=session))
 
     async def unbind(self, request: Request, principal: PrincipalId) -> Response:
@@ -125,17 +125,17 @@ class AgentRoutes:
         agent, reason = await self._agents.resolve(principal, request.query_params.get("session_id"))
         return json_response(ResolvedAgentResponse(agent=agent, reason=reason))
 
-    def _agent(self, agent_id: str, principal: PrincipalId, asked: AgentRequest) -> Agent:
+    def _agent(self, agent_id: str, principal: PrincipalId, request: AgentRequest) -> Agent:
         limits = None
-        if asked.limits is not None:
-            set_here = {name: value for name, value in asdict(asked.limits).items() if value is not None}
+        if request.limits is not None:
+            set_here = {name: value for name, value in asdict(request.limits).items() if value is not None}
             limits = replace(self._agents.limits(), **set_here)
         return Agent(
             agent_id=AgentId(agent_id),
             principal=principal,
-            name=asked.name,
-            instructions=asked.instructions,
-            tools=asked.tools,
-            workspace_roots=asked.workspace_roots,
+            name=request.name,
+            instructions=request.instructions,
+            tools=request.tools,
+            workspace_roots=request.workspace_roots,
             limits=limits,
         )

@@ -127,32 +127,34 @@ class ApprovalRoutes:
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         """List approvals, the latest first."""
         limit, before = number(request, LIMIT), cursor(request, to_position)
-        found = await self._approvals.page(principal, only_open=flag(request, "open"), before=before, limit=limit + 1)
-        approvals, following = page(found, limit, from_approval)
+        matching_approvals = await self._approvals.page(
+            principal, only_open=flag(request, "open"), before=before, limit=limit + 1
+        )
+        approvals, following = page(matching_approvals, limit, from_approval)
         return json_response(ApprovalPage(approvals=approvals, next_cursor=following))
 
     async def reveal(self, request: Request, principal: PrincipalId) -> Response:
         """Show one to its owner, with values in place of markers."""
-        found = await self._approvals.reveal(principal, request.path_params["approval_id"])
-        return json_response(ApprovalResponse(approval=found))
+        approval = await self._approvals.reveal(principal, request.path_params["approval_id"])
+        return json_response(ApprovalResponse(approval=approval))
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
         """Show one approval."""
-        found = await self._approvals.get(principal, request.path_params["approval_id"])
-        return json_response(ApprovalResponse(approval=found))
+        approval = await self._approvals.get(principal, request.path_params["approval_id"])
+        return json_response(ApprovalResponse(approval=approval))
 
     async def resolve(self, request: Request, principal: PrincipalId) -> Response:
         """Answer an approval request; the first answer counts."""
-        asked = await read_body(request, ApprovalAnswerRequest)
+        requested_request = await read_body(request, ApprovalAnswerRequest)
         resolved = await self._approvals.resolve(
             principal,
             request.path_params["approval_id"],
-            allow=asked.decision == "allow",
-            scope=asked.scope,
-            ttl=timedelta(seconds=asked.ttl_seconds) if asked.ttl_seconds is not None else None,
-            reason=asked.reason,
-            arguments=asked.arguments,
-            pattern=asked.pattern,
+            allow=requested_request.decision == "allow",
+            scope=requested_request.scope,
+            ttl=timedelta(seconds=requested_request.ttl_seconds) if requested_request.ttl_seconds is not None else None,
+            reason=requested_request.reason,
+            arguments=requested_request.arguments,
+            pattern=requested_request.pattern,
         )
         return json_response(ApprovalResponse(approval=resolved))
 
@@ -164,8 +166,8 @@ class ApprovalRoutes:
     async def grants(self, request: Request, principal: PrincipalId) -> Response:
         """List grants, the latest first."""
         limit, before = number(request, GRANT_LIMIT), cursor(request, to_position)
-        found = await self._approvals.grants(principal, before=before, limit=limit + 1)
-        grants, following = page(found, limit, from_grant)
+        matching_grants = await self._approvals.grants(principal, before=before, limit=limit + 1)
+        grants, following = page(matching_grants, limit, from_grant)
         return json_response(GrantPage(grants=grants, next_cursor=following))
 
     async def revoke(self, request: Request, principal: PrincipalId) -> Response:
@@ -176,16 +178,16 @@ class ApprovalRoutes:
 
     async def events(self, request: Request, principal: PrincipalId) -> ASGIApp:
         """Follow approval requests and answers; open requests come first."""
-        place = ExitStack()
-        place.enter_context(self._streams.slot(principal))
+        position = ExitStack()
+        position.enter_context(self._streams.slot(principal))
         return StreamingResponse(
-            self._frames(principal, place),
+            self._frames(principal, position),
             media_type="text/event-stream",
             headers={"cache-control": "no-store", "x-accel-buffering": "no"},
         )
 
-    async def _frames(self, principal: PrincipalId, place: ExitStack) -> AsyncGenerator[bytes, None]:
-        with place:
+    async def _frames(self, principal: PrincipalId, stack: ExitStack) -> AsyncGenerator[bytes, None]:
+        with stack:
             async for news in self._watch.follow(principal):
                 if not news:
                     yield b": still here\n\n"

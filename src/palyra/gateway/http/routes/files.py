@@ -73,29 +73,39 @@ class FileRoutes:
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         """List file checkpoints, the latest first."""
         limit = number(request, LIMIT)
-        asked = request.query_params
-        found = await self._files.history(
+        query = request.query_params
+        file_checkpoints = await self._files.history(
             principal,
-            path=asked.get("path"),
-            session_id=asked.get("session_id"),
+            path=query.get("path"),
+            session_id=query.get("session_id"),
             before=cursor(request, to_id),
             limit=limit + 1,
         )
-        checkpoints, following = page(found, limit, lambda one: one.checkpoint_id)
+        checkpoints, following = page(file_checkpoints, limit, lambda one: one.checkpoint_id)
         return json_response(FileCheckpointPage(checkpoints=checkpoints, next_cursor=following))
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
         """Compare a file with a file checkpoint."""
-        found = await self._files.compare(principal, request.path_params["checkpoint_id"])
-        return json_response(FileCheckpointResponse(checkpoint=found.checkpoint, standing=found.state, diff=found.diff))
+        file_comparison = await self._files.compare(principal, request.path_params["checkpoint_id"])
+        return json_response(
+            FileCheckpointResponse(
+                checkpoint=file_comparison.checkpoint, standing=file_comparison.state, diff=file_comparison.diff
+            )
+        )
 
     async def restore(self, request: Request, principal: PrincipalId) -> Response:
         """Restore a file."""
-        asked = await read_body(request, RestoreRequest)
-        found, kept = await self._files.restore(principal, request.path_params["checkpoint_id"], force=asked.force)
-        return json_response(RestoreResponse(checkpoint=found.checkpoint, diff=found.diff, kept_as=kept.checkpoint_id))
+        requested_request = await read_body(request, RestoreRequest)
+        file_comparison, file_checkpoint = await self._files.restore(
+            principal, request.path_params["checkpoint_id"], force=requested_request.force
+        )
+        return json_response(
+            RestoreResponse(
+                checkpoint=file_comparison.checkpoint, diff=file_comparison.diff, kept_as=file_checkpoint.checkpoint_id
+            )
+        )
 
     async def trust(self, request: Request, principal: PrincipalId) -> Response:
         """Trust a file or folder."""
-        asked = await read_body(request, TrustRequest)
-        return json_response(TrustResponse(forgotten=await self._files.trust(principal, asked.path)))
+        requested_request = await read_body(request, TrustRequest)
+        return json_response(TrustResponse(forgotten=await self._files.trust(principal, requested_request.path)))

@@ -82,15 +82,15 @@ class JournalRoutes:
     async def anchors(self, request: Request, principal: PrincipalId) -> Response:
         """List anchors, the latest first, each as `verify` takes it."""
         limit, before = number(request, LIMIT), cursor(request, to_number)
-        found = await self._engine.read(lambda conn: anchors.before(conn, before, limit=limit))
-        last = found[-1].number if found and found[-1].number > 1 else None
-        return json_response(AnchorPage(anchors=found, next_cursor=str(last) if last is not None else None))
+        matching_anchors = await self._engine.read(lambda conn: anchors.before(conn, before, limit=limit))
+        last = matching_anchors[-1].number if matching_anchors and matching_anchors[-1].number > 1 else None
+        return json_response(AnchorPage(anchors=matching_anchors, next_cursor=str(last) if last is not None else None))
 
     async def verify(self, request: Request, principal: PrincipalId) -> Response:
         """Verify every tape and anchor for as long as the client waits."""
-        asked = await read_body(request, VerifyRequest)
+        requested_request = await read_body(request, VerifyRequest)
         async with while_connected(request.receive):
-            report = await self._inspection.verify(asked.anchor)
+            report = await self._inspection.verify(requested_request.anchor)
         return json_response(_verdict(report))
 
     async def export(self, request: Request, principal: PrincipalId) -> ASGIApp:
@@ -103,7 +103,7 @@ class JournalRoutes:
 
 
 def _verdict(report: ProofReport) -> VerificationResponse:
-    found = [
+    verification_problems = [
         VerificationProblem(session_id=problem.session_id, tape_seq=problem.tape_seq, what=problem.what)
         for problem in report.problems[:MAX_PROBLEMS]
     ]
@@ -117,5 +117,5 @@ def _verdict(report: ProofReport) -> VerificationResponse:
         attested=report.attested,
         unattested=report.unattested,
         problem_count=len(report.problems),
-        problems=found,
+        problems=verification_problems,
     )

@@ -78,15 +78,19 @@ class McpRoutes:
         return json_response(McpServerResponse(server=await self._mcp.one(_name(request))))
 
     async def accept(self, request: Request, principal: PrincipalId) -> Response:
-        asked = await read_body(request, McpDecisionRequest)
+        requested_request = await read_body(request, McpDecisionRequest)
         return json_response(
-            McpServerResponse(server=await self._mcp.decide(principal, _name(request), asked.tools, accept=True))
+            McpServerResponse(
+                server=await self._mcp.decide(principal, _name(request), requested_request.tools, accept=True)
+            )
         )
 
     async def refuse(self, request: Request, principal: PrincipalId) -> Response:
-        asked = await read_body(request, McpDecisionRequest)
+        requested_request = await read_body(request, McpDecisionRequest)
         return json_response(
-            McpServerResponse(server=await self._mcp.decide(principal, _name(request), asked.tools, accept=False))
+            McpServerResponse(
+                server=await self._mcp.decide(principal, _name(request), requested_request.tools, accept=False)
+            )
         )
 
     async def restart(self, request: Request, principal: PrincipalId) -> Response:

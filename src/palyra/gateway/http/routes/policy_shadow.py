@@ -56,8 +56,8 @@ class ShadowRoutes:
 
     async def start(self, request: Request, principal: PrincipalId) -> Response:
         """Start with a candidate, or replace it."""
-        asked = await read_body(request, ShadowPolicyRequest)
-        return json_response(ShadowPolicyResponse(shadow=await self._shadows.start(principal, asked.files)))
+        requested_request = await read_body(request, ShadowPolicyRequest)
+        return json_response(ShadowPolicyResponse(shadow=await self._shadows.start(principal, requested_request.files)))
 
     async def stop(self, request: Request, principal: PrincipalId) -> Response:
         """Stop it; its report stays."""

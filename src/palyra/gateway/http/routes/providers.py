@@ -60,9 +60,11 @@ class ProviderRoutes:
         return json_response(ProviderModelPage(models=await self._providers.models(_name(request))))
 
     async def test(self, request: Request, principal: PrincipalId) -> Response:
-        asked = await read_body(request, ProviderTestRequest)
-        name = f"{_name(request)}/{asked.model}" if asked.model else _name(request)
-        return json_response(await self._intake.accept(self._providers.trial(principal, name, asked.tools)), status=202)
+        requested_request = await read_body(request, ProviderTestRequest)
+        name = f"{_name(request)}/{requested_request.model}" if requested_request.model else _name(request)
+        return json_response(
+            await self._intake.accept(self._providers.trial(principal, name, requested_request.tools)), status=202
+        )
 
 
 def _name(request: Request) -> str:

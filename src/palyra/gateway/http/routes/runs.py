@@ -115,24 +115,24 @@ class RunRoutes:
 
     async def chat(self, request: Request, principal: PrincipalId) -> ASGIApp:
         """Accept a message and respond with the run's events as they come."""
-        with self._streams.slot(principal) as place:
+        with self._streams.slot(principal) as position:
             accepted = await self._accept(request, principal)
-            kept = place.pop_all()
+            stored = position.pop_all()
         follower = self._tail.follow(accepted.session_id, after_seq=accepted.after_seq, run_id=accepted.run_id)
         headers = {
             "x-palyra-run-id": accepted.run_id,
             "x-palyra-session-id": accepted.session_id,
             "x-palyra-after-seq": str(accepted.after_seq),
         }
-        return EventStream(follower, place=kept, headers=headers, ends_with_run=True)
+        return EventStream(follower, stack=stored, headers=headers, ends_with_run=True)
 
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         """List runs, the latest first."""
         limit, before = number(request, LIMIT), cursor(request, to_position)
         session = request.query_params.get("session_id")
         session_id = None if session is None else SessionId(parse_ulid(session, "session id"))
-        found = await self._control.page(principal, session_id=session_id, before=before, limit=limit + 1)
-        runs, following = page(found, limit, from_run)
+        matching_runs = await self._control.page(principal, session_id=session_id, before=before, limit=limit + 1)
+        runs, following = page(matching_runs, limit, from_run)
         return json_response(RunPage(runs=runs, next_cursor=following))
 
     async def show(self, request: Request, principal: PrincipalId) -> Response:
@@ -158,14 +158,14 @@ class RunRoutes:
         tape.check_position(after, end)
         if run.ended_at is not None and after >= run.last_seq:
             return Response(status_code=204)
-        place = self._streams.slot(principal)
+        position = self._streams.slot(principal)
         follower = self._tail.follow(run.session_id, after_seq=after, run_id=run.run_id)
-        return EventStream(follower, place=place, headers={"x-palyra-run-id": run.run_id}, ends_with_run=True)
+        return EventStream(follower, stack=position, headers={"x-palyra-run-id": run.run_id}, ends_with_run=True)
 
     async def cancel(self, request: Request, principal: PrincipalId) -> Response:
         """Request cancellation of the run."""
-        asked = await read_body(request, CancelRequest)
-        run = await self._control.cancel(principal, request.path_params["run_id"], reason=asked.reason)
+        requested_request = await read_body(request, CancelRequest)
+        run = await self._control.cancel(principal, request.path_params["run_id"], reason=requested_request.reason)
         return json_response(RunResponse(run=run))
 
     async def _accept(self, request: Request, principal: PrincipalId) -> AcceptedMessage:

@@ -76,10 +76,14 @@ class SecretRoutes:
         return json_response(SecretPage(secrets=await self._secrets.list(principal)))
 
     async def keep(self, request: Request, principal: PrincipalId) -> Response:
-        asked = await read_body(request, SecretRequest)
+        requested_request = await read_body(request, SecretRequest)
         # As the stored type, which a later version must read and write in the same way.
-        scope = SecretScope(**{name: getattr(asked.scope, name) for name in asked.scope.__struct_fields__})
-        record = await self._secrets.set(principal, request.path_params["secret_name"], _value(asked), scope)
+        scope = SecretScope(
+            **{name: getattr(requested_request.scope, name) for name in requested_request.scope.__struct_fields__}
+        )
+        record = await self._secrets.set(
+            principal, request.path_params["secret_name"], _value(requested_request), scope
+        )
         return json_response(SecretResponse(secret=record))
 
     async def delete(self, request: Request, principal: PrincipalId) -> Response:
@@ -88,8 +92,8 @@ class SecretRoutes:
 
     async def sealed(self, request: Request, principal: PrincipalId) -> Response:
         limit, before = number(request, LIMIT), cursor(request, to_position)
-        found = await self._seals.page(principal, before=before, limit=limit + 1)
-        sealed, following = page(found, limit, from_sealed)
+        sealed_records = await self._seals.page(principal, before=before, limit=limit + 1)
+        sealed, following = page(sealed_records, limit, from_sealed)
         return json_response(SealedSecretPage(sealed=sealed, next_cursor=following))
 
     async def reveal(self, request: Request, principal: PrincipalId) -> Response:
@@ -102,8 +106,8 @@ class SecretRoutes:
         return Response(status_code=204)
 
 
-def _value(asked: SecretRequest) -> bytes:
+def _value(request: SecretRequest) -> bytes:
     try:
-        return asked.value.encode() if asked.encoding == "text" else base64.b64decode(asked.value, validate=True)
+        return request.value.encode() if request.encoding == "text" else base64.b64decode(request.value, validate=True)
     except (UnicodeEncodeError, ValueError, binascii.Error):
-        raise SecretValueInvalid(f"The value is not valid {asked.encoding}. Nothing was stored.") from None
+        raise SecretValueInvalid(f"The value is not valid {request.encoding}. Nothing was stored.") from None

@@ -162,8 +162,10 @@ class SessionRoutes:
     async def index(self, request: Request, principal: PrincipalId) -> Response:
         """List sessions, the latest first."""
         limit, before = number(request, LIMIT), cursor(request, to_position)
-        found = await self._sessions.page(principal, archived=flag(request, "archived"), before=before, limit=limit + 1)
-        sessions, following = page(found, limit, from_session)
+        matching_sessions = await self._sessions.page(
+            principal, archived=flag(request, "archived"), before=before, limit=limit + 1
+        )
+        sessions, following = page(matching_sessions, limit, from_session)
         return json_response(SessionPage(sessions=sessions, next_cursor=following))
 
     async def resolve(self, request: Request, principal: PrincipalId) -> Response:
@@ -177,9 +179,9 @@ class SessionRoutes:
         limit, offset = number(request, SEARCH_LIMIT), cursor(request, to_number) or 0
 
         def find(conn: Connection) -> SearchHitPage:
-            found = search.find(conn, principal, query, offset=offset, limit=limit + 1)
+            message_hits = search.find(conn, principal, query, offset=offset, limit=limit + 1)
             # Hits have a rank, and no order of their own: a page begins after so many.
-            hits, following = page(found, limit, lambda _: str(offset + limit))
+            hits, following = page(message_hits, limit, lambda _: str(offset + limit))
             return SearchHitPage(
                 hits=[
                     SearchHit(session_id=hit.session_id, tape_seq=hit.tape_seq, title=session.title, text=hit.text)
@@ -197,19 +199,19 @@ class SessionRoutes:
 
     async def rename(self, request: Request, principal: PrincipalId) -> Response:
         """Change the title."""
-        asked = await read_body(request, RenameRequest)
-        renamed = await self._sessions.rename(principal, request.path_params["session_id"], asked.title)
+        requested_request = await read_body(request, RenameRequest)
+        renamed = await self._sessions.rename(principal, request.path_params["session_id"], requested_request.title)
         return json_response(SessionResponse(session=renamed))
 
     async def messages(self, request: Request, principal: PrincipalId) -> Response:
         """Return the conversation, the latest message first."""
         session = await self._session(request, principal)
         limit, before = number(request, LIMIT), cursor(request, to_number)
-        found = await self._engine.read(
+        matching_messages = await self._engine.read(
             lambda conn: messages.transcript(conn, session.session_id, before=before, limit=limit + 1)
         )
-        stored, following = page(found, limit, lambda item: str(item.tape_seq))
-        said = [
+        stored, following = page(matching_messages, limit, lambda item: str(item.tape_seq))
+        sent_messages = [
             SessionMessage(
                 tape_seq=item.tape_seq,
                 run_id=item.run_id,
@@ -219,7 +221,7 @@ class SessionRoutes:
             )
             for item in stored
         ]
-        return json_response(MessagePage(messages=said, next_cursor=following))
+        return json_response(MessagePage(messages=sent_messages, next_cursor=following))
 
     async def export(self, request: Request, principal: PrincipalId) -> Response:
         """Return the whole session as a document."""
@@ -250,10 +252,10 @@ class SessionRoutes:
         session = await self._session(request, principal)
         after = after_seq(request)
         tape.check_position(after, await self._engine.read(lambda conn: tape.end(conn, session.session_id)))
-        place = self._streams.slot(principal)
+        position = self._streams.slot(principal)
         follower = self._tail.follow(session.session_id, after_seq=after)
         return EventStream(
-            follower, place=place, headers={"x-palyra-session-id": session.session_id}, ends_with_run=False
+            follower, stack=position, headers={"x-palyra-session-id": session.session_id}, ends_with_run=False
         )
 
     def _changing(self, service: Callable[[PrincipalId, str], Awaitable[Session]]) -> Handler:

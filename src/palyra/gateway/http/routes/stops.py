@@ -75,8 +75,8 @@ class StopRoutes:
         return json_response(StopPage(stops=list(self._stops.covering(principal))))
 
     async def stop_own(self, request: Request, principal: PrincipalId) -> Response:
-        asked = await read_body(request, OwnStopRequest)
-        halted = await self._stops.stop(principal, principal=principal, reason=asked.reason)
+        requested_request = await read_body(request, OwnStopRequest)
+        halted = await self._stops.stop(principal, principal=principal, reason=requested_request.reason)
         return json_response(StopResponse(stop=halted.stop, cancelled_runs=halted.runs), status=201)
 
     async def resume_own(self, request: Request, principal: PrincipalId) -> Response:
@@ -87,13 +87,15 @@ class StopRoutes:
         return json_response(StopPage(stops=list(self._stops.in_force)))
 
     async def stop(self, request: Request, principal: PrincipalId) -> Response:
-        asked = await read_body(request, StopRequest)
-        halted = await self._stops.stop(principal, principal=asked.principal, reason=asked.reason)
+        requested_request = await read_body(request, StopRequest)
+        halted = await self._stops.stop(
+            principal, principal=requested_request.principal, reason=requested_request.reason
+        )
         return json_response(StopResponse(stop=halted.stop, cancelled_runs=halted.runs), status=201)
 
     async def resume(self, request: Request, principal: PrincipalId) -> Response:
-        asked = await read_body(request, ResumeRequest)
+        requested_request = await read_body(request, ResumeRequest)
         lifted = await self._stops.resume(
-            principal, principal=asked.principal, admin=True, remove_file=asked.remove_file
+            principal, principal=requested_request.principal, admin=True, remove_file=requested_request.remove_file
         )
         return json_response(ResumeResponse(resumed=list(lifted), stops=list(self._stops.in_force)))

@@ -60,8 +60,8 @@ class TokenRoutes:
         limit = number(request, LIMIT)
         before = TokenId(cursor(request, to_id) or AFTER_ALL)
         whose = request.query_params.get("principal")
-        found = await self._tokens.list(holder, whose, before=before, limit=limit + 1)
-        tokens, following = page(found, limit, lambda one: one.token_id)
+        token_records = await self._tokens.list(holder, whose, before=before, limit=limit + 1)
+        tokens, following = page(token_records, limit, lambda one: one.token_id)
         return json_response(
             TokenPage(tokens=[_token_summary(token, holder) for token in tokens], next_cursor=following)
         )
@@ -69,13 +69,13 @@ class TokenRoutes:
     async def create(self, request: Request, principal: PrincipalId) -> Response:
         """Create a token and return its secret."""
         holder = await self._holder(request)
-        asked = await read_body(request, TokenRequest)
-        seconds = asked.expires_in_seconds
+        requested_request = await read_body(request, TokenRequest)
+        seconds = requested_request.expires_in_seconds
         record, secret = await self._tokens.create(
             holder,
-            asked.principal,
-            name=asked.name,
-            scopes=asked.scopes,
+            requested_request.principal,
+            name=requested_request.name,
+            scopes=requested_request.scopes,
             ttl=timedelta(seconds=seconds) if seconds is not None else None,
         )
         answer = json_response(NewTokenResponse(token=_token_summary(record, holder), secret=secret), status=201)

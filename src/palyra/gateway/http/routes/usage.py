@@ -109,10 +109,10 @@ class UsageRoutes:
 
 
 def _by(request: Request, principal: PrincipalId | None) -> UsageGrouping:
-    known = (ADMIN_BY if principal is None else BY).choices
+    names = (ADMIN_BY if principal is None else BY).choices
     text = request.query_params.get(BY.name, UsageGrouping.MODEL.value)
-    if text not in known:
-        raise RequestInvalid(f"by must be one of {', '.join(known)}, not {text[:40]!r}.")
+    if text not in names:
+        raise RequestInvalid(f"by must be one of {', '.join(names)}, not {text[:40]!r}.")
     return UsageGrouping(text)
 
 

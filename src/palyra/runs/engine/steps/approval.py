@@ -27,10 +27,10 @@ class ApprovalStep:
         """Request approval for all of them, in one commit."""
         decided = judgements(await self._engine.read(lambda conn: tape.of_run(conn, state.run_id)))
         at = self._clock.now()
-        asked: list[RunEvent] = []
+        run_events: list[RunEvent] = []
         for call in step.calls:
             why = decided[call.call_id]
-            asked.append(
+            run_events.append(
                 ApprovalRequested(
                     at=at,
                     labels=why.labels,
@@ -45,7 +45,7 @@ class ApprovalStep:
                     policy_hash=why.policy_hash,
                 )
             )
-        await emit(asked)
+        await emit(run_events)
 
 
 def judgements(entries: list[Entry]) -> dict[CallId, PolicyDecided]:

@@ -106,9 +106,9 @@ class ModelStep:
         brought = await self._discovered_tools(state, seen.agent.tools)
         offered = _NOTHING_OFFERED if step.last else self._offered(state, seen, brought)
         tools = offered.specs
-        asked = self._turn(state, seen, tools)
+        requested_request = self._turn(state, seen, tools)
         refusals: dict[str, BudgetExceeded] = {}
-        while (plan := self._pool.plan(asked, agent=seen.agent, pinned=pinned)).choice:
+        while (plan := self._pool.plan(requested_request, agent=seen.agent, pinned=pinned)).choice:
             if state.failures:
                 await asyncio.sleep(routing.pause_seconds(plan.choice, state.failures))
             provider = self._pool.named(plan.choice)
@@ -118,7 +118,9 @@ class ModelStep:
                 reserved = await self._begin(state, step, plan, provider, context, brought, emit)
             except BudgetExceeded as refusal:
                 refusals[plan.choice] = refusal
-                asked = replace(asked, refused={name: one.detail for name, one in refusals.items()})
+                requested_request = replace(
+                    requested_request, refused={name: one.detail for name, one in refusals.items()}
+                )
                 continue
             request = TurnRequest(
                 provider,
@@ -133,7 +135,7 @@ class ModelStep:
             if broken is not None:
                 # A refusal that the owner can still be asked about does not end the run.
                 final = {name: one.detail for name, one in refusals.items() if not one.can_ask}
-                events = self._broken(state, seen, replace(asked, refused=final), provider, broken)
+                events = self._broken(state, seen, replace(requested_request, refused=final), provider, broken)
                 await emit(events, also=broken.also)
             return
         if refusals:
@@ -154,8 +156,8 @@ class ModelStep:
         """Record the prompt and the start of the turn; reserve what the turn may use, and return the reservation."""
         window, at = context.window, self._clock.now()
         narrowed = routing.narrowings(state.failures, plan.choice) > 0
-        most = context.prompt.options.max_output_tokens or provider.capabilities.max_output_tokens
-        reserved = self._budgets.estimate(plan.choice, context.max_tokens, most)
+        maximum = context.prompt.options.max_output_tokens or provider.capabilities.max_output_tokens
+        reserved = self._budgets.estimate(plan.choice, context.max_tokens, maximum)
         await emit(
             [
                 ContextAssembled(
@@ -209,7 +211,7 @@ class ModelStep:
         return _OfferedTools(specs, catalog.labels if catalog is not None else ())
 
     def _turn(self, state: RunState, seen: PromptSources, tools: tuple[ToolSpec, ...]) -> routing.RoutingRequest:
-        said = seen.conversation.last_input
+        text = seen.conversation.last_input
         return routing.RoutingRequest(
             need=TurnNeeds(
                 tools=bool(tools),
@@ -217,7 +219,7 @@ class ModelStep:
                 context_tokens=self._prompts.min_tokens(state, seen, tools),
             ),
             task=TaskClass.BACKGROUND if state.parent is not None else state.options.task,
-            complexity=routing.complexity_of(turns=state.counted_turns, input_chars=len(said), has_code="```" in said),
+            complexity=routing.complexity_of(turns=state.counted_turns, input_chars=len(text), has_code="```" in text),
             failures=state.failures,
         )
 
@@ -225,32 +227,32 @@ class ModelStep:
         self, state: RunState, seen: PromptSources, offered: _OfferedTools, provider: Provider, plan: RoutingPlan
     ) -> AssembledPrompt:
         can = provider.capabilities
-        shown = offered if can.tools else _NOTHING_OFFERED
+        offered_tools = offered if can.tools else _NOTHING_OFFERED
         context = self._prompts.assemble(
             state,
             seen,
-            shown.specs,
+            offered_tools.specs,
             window_tokens=can.window_tokens,
             halved=routing.narrowings(state.failures, plan.choice),
         )
-        most = self._pool.max_output_tokens
-        wanted = min(state.options.generation.max_output_tokens or most, most)
+        maximum = self._pool.max_output_tokens
+        requested = min(state.options.generation.max_output_tokens or maximum, maximum)
         room = max(1, can.window_tokens - context.estimated_tokens)
         options = msgspec.structs.replace(
-            context.prompt.options, max_output_tokens=min(wanted, can.max_output_tokens, room)
+            context.prompt.options, max_output_tokens=min(requested, can.max_output_tokens, room)
         )
         window = context.window
-        if shown.labels:
-            window = replace(window, labels=labels.join(window.labels, shown.labels))
+        if offered_tools.labels:
+            window = replace(window, labels=labels.join(window.labels, offered_tools.labels))
         return replace(context, prompt=msgspec.structs.replace(context.prompt, options=options), window=window)
 
     async def _with_pictures(self, prompt: Prompt, provider: Provider) -> Prompt:
         """Return the prompt with the latest pictures of its messages, and a note for each one left out."""
-        most = MAX_PICTURE_BYTES if provider.capabilities.vision else 0
-        prompt = msgspec.structs.replace(prompt, messages=_within(prompt.messages, most=most))
-        wanted = {image.digest for message in prompt.messages for image in message.images}
-        found = await self._engine.read(lambda conn: {digest: blobs.get(conn, digest) for digest in wanted})
-        return msgspec.structs.replace(prompt, images={digest: data for digest, data in found.items() if data})
+        maximum = MAX_PICTURE_BYTES if provider.capabilities.vision else 0
+        prompt = msgspec.structs.replace(prompt, messages=_within(prompt.messages, maximum=maximum))
+        names = {image.digest for message in prompt.messages for image in message.images}
+        matching_data = await self._engine.read(lambda conn: {digest: blobs.get(conn, digest) for digest in names})
+        return msgspec.structs.replace(prompt, images={digest: data for digest, data in matching_data.items() if data})
 
     async def _discovered_tools(self, state: RunState, allowed: tuple[str, ...] | None) -> tuple[str, ...]:
         """Return the discovered tools: those of the run, and before its first turn those of the session."""
@@ -270,7 +272,7 @@ class ModelStep:
         self,
         state: RunState,
         seen: PromptSources,
-        asked: routing.RoutingRequest,
+        request: routing.RoutingRequest,
         provider: Provider,
         broken: TurnFailure,
     ) -> list[RunEvent]:
@@ -292,7 +294,7 @@ class ModelStep:
         if isinstance(error, ModelOutputTooLarge):
             _log_failure(state, provider, error, choice="", failures=failures)
             return [*broken.detail, void, _failed(failure, at=at)]
-        plan = self._pool.plan(replace(asked, failures=failures), agent=seen.agent, pinned=state.options.model)
+        plan = self._pool.plan(replace(request, failures=failures), agent=seen.agent, pinned=state.options.model)
         _log_failure(state, provider, error, choice=plan.choice, failures=failures)
         end = [] if plan.choice else [_unanswered(plan, failures, at=at)]
         return [*broken.detail, void, *end]
@@ -362,13 +364,13 @@ def _failed(failure: FailedAttempt, *, at: datetime) -> RunFailed:
     return RunFailed(at=at, actor=actor, code=f"model_{failure.kind}", reason=failure.reason)
 
 
-def _within(messages: tuple[Message, ...], *, most: int) -> tuple[Message, ...]:
+def _within(messages: tuple[Message, ...], *, maximum: int) -> tuple[Message, ...]:
     """Return the messages with at most this many bytes of pictures, latest first; none for models without vision."""
-    instead, left, kept = OLD_PICTURE if most else NO_PICTURE, most, []
+    instead, left, stored = OLD_PICTURE if maximum else NO_PICTURE, maximum, []
     for message in reversed(messages):
         left -= sum(image.size for image in message.images)
-        kept.append(_without_pictures(message, instead) if left < 0 and message.images else message)
-    return tuple(reversed(kept))
+        stored.append(_without_pictures(message, instead) if left < 0 and message.images else message)
+    return tuple(reversed(stored))
 
 
 def _without_pictures(message: Message, instead: str) -> Message:

@@ -98,9 +98,9 @@ class ModelTurn:
             reader.cancel()
         if failed is None:
             return None
-        error, said = failed
+        error, run_events = failed
         also = self._sealing.guard(self._session_id)
-        return TurnFailure(error, *self._usage_when_broken(refused=error.refused), tuple(said), also)
+        return TurnFailure(error, *self._usage_when_broken(refused=error.refused), tuple(run_events), also)
 
     def _usage_when_broken(self, *, refused: bool) -> tuple[Usage, int | None]:
         """Return the usage charged for a failed turn: the full reservation, unless the provider refused the request.
@@ -212,9 +212,9 @@ class ModelTurn:
             case TurnDone(stop=stop, usage=usage):
                 if usage.estimated:
                     # The provider's estimate knows less of the prompt than ours: neither its tools nor its pictures.
-                    asked = max(usage.input_tokens, self._request.reserved.input_tokens)
+                    requested = max(usage.input_tokens, self._request.reserved.input_tokens)
                     made = max(usage.output_tokens, min(self._made_tokens, self._request.reserved.output_tokens))
-                    usage = replace(usage, input_tokens=asked, output_tokens=made)
+                    usage = replace(usage, input_tokens=requested, output_tokens=made)
                 return ModelTurnEnded(
                     at=at,
                     actor=actor,

@@ -143,7 +143,7 @@ def _both(state: RunState, entries: Sequence[Entry], decided: Sequence[RunEvent]
         for entry in entries
         if entry.kind == "tool_proposed" and isinstance(event := entry.event, ToolProposed)
     }
-    found: list[Asked] = []
+    result: list[Asked] = []
     for event in decided:
         if not isinstance(event, PolicyDecided) or event.risk is None or state.call(event.call_id).edited:
             continue
@@ -157,5 +157,5 @@ def _both(state: RunState, entries: Sequence[Entry], decided: Sequence[RunEvent]
             channels=state.channels,
         )
         if (tool := catalog.get(call.proposed.tool)) is not None:
-            found.append((call, tool.spec))
-    return found
+            result.append((call, tool.spec))
+    return result

@@ -104,7 +104,7 @@ class ToolsStep:
             return
         sealing = self._seals.sealing(state.principal)
         seals = CallUnsealer(self._seals, sealing, state, call.call)
-        keeping = JournalCallStorage(
+        journal_call_storage = JournalCallStorage(
             self._engine,
             clock=self._clock,
             ids=self._ids,
@@ -116,7 +116,7 @@ class ToolsStep:
         )
         context = replace(
             context,
-            storage=keeping,
+            storage=journal_call_storage,
             witness=witness,
             sandbox=RecordedSandbox(context.sandbox, witness),
             modules=RecordedModules(context.modules, witness),
@@ -125,7 +125,7 @@ class ToolsStep:
             sealed=seals,
         )
         # A call that began to change files knows from its file checkpoints whether it may go on; the files may differ.
-        has_begun = call.stage is CallStage.INTERRUPTED and bool(await keeping.earlier())
+        has_begun = call.stage is CallStage.INTERRUPTED and bool(await journal_call_storage.earlier())
         proposed = ProposedCall(call.call, catalog, context, seals)
         if not has_begun and (fault := await self._overtaken(state, call, proposed)):
             learned = await labels_of_result(self._engine, state.principal, tool, witness)
@@ -158,12 +158,12 @@ class ToolsStep:
                 result.outcome,
                 result.text,
                 artifact=result.artifact,
-                found=result.discovered_tools,
+                matches=result.discovered_tools,
                 learned=learned,
                 signals=found_in_it,
                 sealing=sealing,
             )
-            attested = self._attester.attest(state, finished, ran=witness.programs, whole=result.full)
+            attested = self._attester.attest(state, finished, ran=witness.programs, full_result=result.full)
             await emit([attested], also=sealing.guard(state.session_id))
 
     async def _overtaken(self, state: RunState, call: CallState, proposed: ProposedCall) -> str:
@@ -203,12 +203,12 @@ class ToolsStep:
     async def _changed(self, state: RunState, call: CallState, proposed: ProposedCall) -> str:
         """Return why an approved call may not run after all: the approval covers this effect and no other."""
         approval_id = call.approval_id or ""
-        asked = await self._engine.read(lambda conn: approvals.get(conn, approval_id, state.principal))
+        approval = await self._engine.read(lambda conn: approvals.get(conn, approval_id, state.principal))
         judged = await self._judge.judge(
             state,
             proposed,
             grants=(),
-            origin=asked.labels if asked is not None else (),
+            origin=approval.labels if approval is not None else (),
             answered=True,
             signals=await self._warned(state),
         )
@@ -216,7 +216,7 @@ class ToolsStep:
             return judged.reason
         if judged.judgement.verdict is Verdict.DENY:
             return f"It was approved, but the policy has changed since then: {judged.judgement.reason}"
-        if asked is not None and judged.effect != asked.effect:
+        if approval is not None and judged.effect != approval.effect:
             return CHANGED
         return ""
 
@@ -252,7 +252,7 @@ class ToolsStep:
         text: str,
         *,
         artifact: str | None = None,
-        found: tuple[str, ...] = (),
+        matches: tuple[str, ...] = (),
         learned: tuple[str, ...] = (labels.TOOL,),
         signals: tuple[str, ...] = (),
         sealing: SealingUnit | None = None,
@@ -266,7 +266,7 @@ class ToolsStep:
             text=text,
             artifact=artifact,
             signals=signals,
-            discovered_tools=found,
+            discovered_tools=matches,
             sealed=sealing.sealed if sealing is not None else 0,
             removed=sealing.removed if sealing is not None else 0,
         )

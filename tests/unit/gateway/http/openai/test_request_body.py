@@ -169,9 +169,9 @@ def test_an_agent_is_free_to_choose() -> None:
 
 
 def test_a_name_that_means_something_else_is_refused() -> None:
-    tools.check(OWN, taken=lambda: ["files.read"])
+    tools.check(OWN, claimed=lambda: ["files.read"])
     with pytest.raises(ParameterUnsupported, match="paint"):
-        tools.check(OWN, taken=lambda: ["paint"])
+        tools.check(OWN, claimed=lambda: ["paint"])
 
 
 # -- pictures

@@ -81,10 +81,10 @@ def test_a_result_of_no_call_is_refused(call_id: str) -> None:
 
 def test_a_call_from_before_need_not_be_known_where_the_conversation_is_kept_here() -> None:
     talk = MessageBuilder()
-    talk.result("c", "rain", param="m", known=False)
+    talk.result("c", "rain", param="m", is_known=False)
     assert talk.end(param="m").history[0].call_id == "c"
     with pytest.raises(ParameterUnsupported):
-        talk.result("x" * 201, "rain", param="m", known=False)
+        talk.result("x" * 201, "rain", param="m", is_known=False)
 
 
 def test_what_can_not_be_answered_is_refused() -> None:
