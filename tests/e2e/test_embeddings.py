@@ -242,7 +242,7 @@ def test_a_daemon_that_is_stopped_meanwhile_settles_the_call_before_it_ends(
     [
         ("tokens = 1", r"The budget 'daily' allows 1 tokens per day .* raise \[spending\.budgets\.daily\]"),
         ('tokens = 1\naction = "ask"', r"raise \[spending\.budgets\.daily\].* cannot wait for one"),
-        ('of = "model"\nmoney = 5', r"acme/vectors-1 has no price, .* prices\.toml"),
+        ('subject = "model"\nmoney = 5', r"acme/vectors-1 has no price, .* prices\.toml"),
     ],
 )
 def test_a_budget_refuses_what_it_has_no_room_for(

@@ -129,10 +129,10 @@ def test_grpc_calls_name_the_daemon_too(daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     ("section", "what"),
     [
-        ('names = ["palyra.example.com/x"]', "http.allowed_hosts"),
-        ('origins = ["app.example.com"]', "http.allowed_origins"),
-        ('origins = ["https://app.example.com/"]', "http.allowed_origins"),
-        ('origins = ["*"]', "http.allowed_origins"),
+        ('allowed_hosts = ["palyra.example.com/x"]', "http.allowed_hosts"),
+        ('allowed_origins = ["app.example.com"]', "http.allowed_origins"),
+        ('allowed_origins = ["https://app.example.com/"]', "http.allowed_origins"),
+        ('allowed_origins = ["*"]', "http.allowed_origins"),
     ],
 )
 def test_names_and_origins_are_checked_when_they_are_read(

@@ -262,7 +262,7 @@ def test_a_database_that_can_not_be_reached(new_sqlite_daemon: NewDaemon, url: s
         ("[http]\nport = 70000\n", ["port"]),
         ('[http]\nport = "many"\n', ["port"]),
         ('[http]\nhost = "0.0.0.0"\n', ["0.0.0.0", "127.0.0.1"]),
-        ("[runs]\nmax_concurrent = 0\n", ["concurrency"]),
+        ("[runs]\nmax_concurrent = 0\n", ["max_concurrent"]),
         ('[workspace]\nroot = "/does/not/exist"\n', ["/does/not/exist"]),
     ],
 )

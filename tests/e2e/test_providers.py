@@ -138,7 +138,7 @@ def test_a_trial_is_a_run_in_the_ledger_and_out_of_the_way(daemon: Daemon, provi
     assert daemon.sessions() == []
     with open_snapshot(daemon.home, Settings()) as conn:
         rows = conn.fetch("SELECT cause, task, input_tokens, output_tokens FROM usage WHERE state = 'settled'")
-    hello, call = ("trial", "auxiliary", 11, 4), ("trial", "auxiliary", 60, 9)
+    hello, call = ("test", "auxiliary", 11, 4), ("test", "auxiliary", 60, 9)
     assert sorted(tuple(row) for row in rows) == [hello, hello, call]
 
 

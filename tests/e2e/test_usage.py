@@ -160,7 +160,8 @@ def test_prices_are_read_again_and_a_broken_file_changes_nothing(new_sqlite_daem
 
 
 def test_each_sees_what_is_theirs(new_sqlite_daemon: NewDaemon) -> None:
-    daemon = prepared(new_sqlite_daemon(), budget("all", money=5) + budget("each", of="principal", tokens=9999)).start()
+    budgets = budget("all", money=5) + budget("each", subject="principal", tokens=9999)
+    daemon = prepared(new_sqlite_daemon(), budgets).start()
     daemon.finished(daemon.send("Hello.")["run_id"])
     owner = {"authorization": f"Bearer {daemon.token}"}
     made = httpx.post(
@@ -188,7 +189,7 @@ def test_a_child_run_asks_whoever_chats_about_its_budget(new_sqlite_daemon: NewD
         "default": [{"do": "text", "text": "All is done."}],
     }
     # The first turn fits, and no turn after it.
-    config = budget("small", per="run", money=0.1, action="ask")
+    config = budget("small", period="run", money=0.1, action="ask")
     daemon = prepared(new_sqlite_daemon(script, model_max_output_tokens=100), config).start()
     end = ENTER if term == "xterm" else "\n"
     with terminal(daemon.home.path, "chat", term=term) as chat:

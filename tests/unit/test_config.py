@@ -442,10 +442,10 @@ def test_mcp_servers_come_and_go_live(place: Home) -> None:
 @pytest.mark.parametrize(
     ("only", "says"),
     [
-        ('of = "model"\nonly = "embedded"', "does not name a model"),
-        ('of = "model"\nonly = "nobody/large"', "names the unknown provider"),
-        ('of = "session"\nonly = "my talk"', "does not name a session"),
-        ('of = "session"\nonly = "01arz3ndektsv4rrffq69g5fav"', "does not name a session"),
+        ('subject = "model"\nonly = "embedded"', "does not name a model"),
+        ('subject = "model"\nonly = "nobody/large"', "names the unknown provider"),
+        ('subject = "session"\nonly = "my talk"', "does not name a session"),
+        ('subject = "session"\nonly = "01arz3ndektsv4rrffq69g5fav"', "does not name a session"),
         ('only = "user:ana"', "cannot be limited to one"),
     ],
 )
