@@ -4,7 +4,7 @@
 
 .PHONY: run check test
 
-# Without .pyc files every start would compile all modules anew.
+# Without .pyc files every start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 run:

@@ -44,7 +44,7 @@ def _emergency_ms(ground: Ground) -> float:
         run_ids = _begin(daemon, RUNS)
         headers = {"authorization": f"Bearer {daemon.token}"}
         began = perf_counter()
-        httpx.post(f"{daemon.address}/admin/v1/stop", headers=headers, json={}, timeout=60).raise_for_status()
+        httpx.post(f"{daemon.address}/admin/v1/stops", headers=headers, json={}, timeout=60).raise_for_status()
         until(lambda: all(daemon.run(run_id)["ended_at"] for run_id in run_ids))
         return (perf_counter() - began) * 1000
 

@@ -161,11 +161,11 @@ def test_calls_that_can_not_be_read_go_back_to_the_model(daemon: Daemon, provide
 
     assert daemon.finished(run["run_id"])["status"] == "done"
     [proposed] = events(daemon, run["run_id"], "tool_proposed")
-    assert "no JSON" in proposed["malformed"]
+    assert "not a JSON object" in proposed["malformed"]
     assert events(daemon, run["run_id"], "tool_started") == []
     told = provider.questions[-1].json()["messages"][-1]
     assert told["role"] == "tool"
-    assert "no JSON" in told["content"]
+    assert "not a JSON object" in told["content"]
     prove(daemon)
 
 

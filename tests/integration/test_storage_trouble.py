@@ -77,7 +77,7 @@ async def test_a_run_stands_still_while_the_disk_is_full_and_goes_on_when_it_is_
     await eventually(lambda: len(said_in_log(caplog)) == 2, timeout=60)
     full, again = said_in_log(caplog)
     assert "disk that holds the journal is full" in full
-    assert "can be written again" in again
+    assert "is writable again" in again
     assert [record.levelno for record in caplog.records if record.name == storage_health.__name__] == [
         logging.ERROR,
         logging.WARNING,

@@ -104,7 +104,7 @@ async def test_what_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
     async def attempt() -> None:
         raise OSError(24, "Too many open files")
 
-    with pytest.raises(ResourcesExhausted, match=r"runs\.concurrency"):
+    with pytest.raises(ResourcesExhausted, match=r"runs\.max_concurrent"):
         await wait_out(attempt, what="it")
 
 
