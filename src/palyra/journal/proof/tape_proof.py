@@ -23,7 +23,7 @@ from palyra.journal.engines.tape_head import TapeHead
 from palyra.journal.proof import anchors, untrusted_rows
 from palyra.journal.proof.anchors import Anchor, AnchorBody
 from palyra.journal.proof.attestation_proof import AttestationCounts, AttestationVerifier, FullResultOf
-from palyra.journal.proof.signing_key import is_signed, public_key
+from palyra.journal.proof.signing_key import is_signed
 from palyra.journal.proof.untrusted_rows import UnreadableRow
 from palyra.journal.salts import SALT_BYTES
 from palyra.journal.stores import meta, rotated_tapes
@@ -81,12 +81,6 @@ class ProofReport:
     @property
     def ok(self) -> bool:
         return not self.problems
-
-
-def verify_home(home: Home, settings: Settings, *, saved: Anchor | None = None) -> ProofReport:
-    """Verify a home's journal, with or without a running daemon; `saved` is an anchor that was kept elsewhere."""
-    with open_snapshot(home, settings) as conn:
-        return verify(conn, saved=saved, key=public_key(home.key))
 
 
 def latest_anchor(home: Home, settings: Settings) -> Anchor | None:

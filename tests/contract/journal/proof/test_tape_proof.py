@@ -23,6 +23,11 @@ from tests.contract.journal.builders import a_session_id, a_title, begin, write_
 JOURNAL = "01JGKK8F5E000000000000000J"
 
 
+def verify_home(home: Home, settings: Settings, *, saved: anchors.Anchor | None = None) -> tape_proof.ProofReport:
+    with tape_proof.open_snapshot(home, settings) as conn:
+        return tape_proof.verify(conn, saved=saved, key=signing_key.public_key(home.key))
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Home:
     """A home that is empty yet."""
@@ -62,7 +67,7 @@ def settings_of(database: Database) -> Settings:
 
 def report(database: Database, place: Home, saved: bytes | None = None) -> ProofReport:
     anchor = tape_proof.read_anchor(saved) if saved is not None else None
-    return tape_proof.verify_home(place, settings_of(database), saved=anchor)
+    return verify_home(place, settings_of(database), saved=anchor)
 
 
 @pytest.mark.usefixtures("journal")
@@ -207,7 +212,7 @@ async def test_a_change_of_a_row_that_its_index_does_not_share_is_found(
 
     await asyncio.to_thread(change_row_only, file.path, table, changed(table, column))
 
-    found = await asyncio.to_thread(tape_proof.verify_home, place, Settings())
+    found = await asyncio.to_thread(verify_home, place, Settings())
     (first, *_) = found.problems
     if table == "tape":
         assert (first.session_id, first.tape_seq) == (a_session_id(), 2)
@@ -236,7 +241,7 @@ def change_row_only(path: Path, table: str, statement: str) -> None:
 
 def test_a_home_without_a_journal_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(JournalNotFound, match="no journal"):
-        tape_proof.verify_home(Home(tmp_path), Settings())
+        verify_home(Home(tmp_path), Settings())
 
     assert list(tmp_path.iterdir()) == []
 
@@ -246,7 +251,7 @@ def test_a_file_that_is_no_journal_is_reported_as_damage(tmp_path: Path) -> None
     home.journal.write_bytes(b"Dear diary, " * 1000)
 
     with pytest.raises(JournalDamaged):
-        tape_proof.verify_home(home, Settings())
+        verify_home(home, Settings())
 
 
 @pytest.mark.parametrize(
@@ -255,7 +260,7 @@ def test_a_file_that_is_no_journal_is_reported_as_damage(tmp_path: Path) -> None
 )
 def test_a_database_that_can_not_be_reached_is_told_so(tmp_path: Path, url: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        tape_proof.verify_home(Home(tmp_path), Settings(journal=JournalSettings(database_url=url)))
+        verify_home(Home(tmp_path), Settings(journal=JournalSettings(database_url=url)))
 
 
 # -- what only SQLite can hold
@@ -271,7 +276,7 @@ async def test_a_head_that_is_no_text_is_named_and_the_rest_is_walked(
     await engine.write(lambda conn: [write_down(conn, begin(conn, number), a_title()) for number in range(6)])
     file.change(f"UPDATE heads SET {column} = {value} WHERE session_id = '{a_session_id(2)}'")
 
-    found = await asyncio.to_thread(tape_proof.verify_home, place, Settings())
+    found = await asyncio.to_thread(verify_home, place, Settings())
 
     assert found.sessions == 6
     assert [(problem.session_id, problem.tape_seq) for problem in found.problems] == [
@@ -312,10 +317,10 @@ async def test_an_anchor_or_a_fact_that_is_no_text_is_named(
             anchors.write_anchor(conn, anchors.moved_tapes(conn), journal_id=JOURNAL, now_ms=0, signer=signer)
 
     await engine.write(unit)
-    assert (await asyncio.to_thread(tape_proof.verify_home, place, Settings())).ok
+    assert (await asyncio.to_thread(verify_home, place, Settings())).ok
     file.change(change)
 
-    found = await asyncio.to_thread(tape_proof.verify_home, place, Settings())
+    found = await asyncio.to_thread(verify_home, place, Settings())
 
     assert not found.ok
     assert all(problem.session_id is None for problem in found.problems)
