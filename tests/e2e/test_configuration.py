@@ -35,7 +35,7 @@ def test_the_target_is_the_daemon_that_runs(daemon: Daemon) -> None:
         ("[http]\nhost = '0.0.0.0'\n", "http.allow_remote = true (missing)"),
         ("[grpc]\nhost = '0.0.0.0'\n", "TLS (http.tls_certificate and http.tls_key: missing)"),
         ("[http]\nprot = 1\n", "Did you mean 'port'?"),
-        ("[journal]\ndatabase_url = 'env:NOT_THERE'\n", "there is nothing at env:NOT_THERE"),
+        ("[journal]\ndatabase_url = 'env:NOT_THERE'\n", "env:NOT_THERE is not set"),
     ],
 )
 def test_a_daemon_with_wrong_settings_does_not_start_and_says_why(

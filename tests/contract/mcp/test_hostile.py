@@ -123,7 +123,7 @@ async def test_a_long_result_is_cut_like_any_other(sqlite: SqliteEngine, keep: K
     assert done.outcome is CallOutcome.OK
     assert len(done.text.encode()) <= MAX_RESULT_BYTES
     assert "bytes left out" in done.text
-    assert "over 8 MiB" in too_much.text
+    assert "more than 8 MiB" in too_much.text
 
 
 async def test_nothing_that_a_server_has_started_outlives_it(sqlite: SqliteEngine, keep: Keep) -> None:
