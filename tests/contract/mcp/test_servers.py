@@ -212,7 +212,7 @@ async def test_others_may_use_a_server_only_if_the_owner_says_so(sqlite: SqliteE
         unseen = await kept.call("mcp.s.note", {"text": "a"}, context=ben, who=BEN)
         assert [kept.names(who) for who in (OWNER, BEN, CID)] == [["mcp.s.note", "mcp.t.note"], ["mcp.t.note"], []]
     assert (refused.outcome, allowed.outcome) == (CallOutcome.ERROR, CallOutcome.OK)
-    assert "is the owner's" in refused.text
+    assert "belongs to the owner" in refused.text
     assert unseen.text.startswith("There is no tool 'mcp.s.note'. Did you mean mcp.t.note")
     assert "mcp.s" not in unseen.text.partition(". ")[2]
 
