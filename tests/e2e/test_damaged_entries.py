@@ -58,7 +58,7 @@ def test_a_run_with_an_entry_that_cannot_be_read_is_parked_and_no_other(
     with pytest.raises(Refused) as refused:
         daemon.send("hello?", session={"key": "damaged"})
     assert refused.value.code == "tape_entry_invalid"
-    daemon.post("/stop", {"reason": "enough"})
+    daemon.post("/stops", {"reason": "enough"})
     until(lambda: daemon.run(other)["ended_at"])
 
 

@@ -68,6 +68,6 @@ def test_every_command_works_as_written(document: str, tmp_path: Path, monkeypat
 
 
 def test_a_piped_message_gets_nothing_but_its_answer_on_standard_output(tmp_path: Path) -> None:
-    done = type_in('echo "what is 6 * 7?" | make run', tmp_path / "home")
-    assert "42" in done.stdout
+    done = type_in('echo "what time is it?" | make run', tmp_path / "home")
+    assert done.stdout.startswith("It is ")
     assert len(done.stdout.strip().splitlines()) == 1

@@ -270,11 +270,11 @@ def test_what_fails_is_void_and_said_in_words(new_sqlite_daemon: NewDaemon, conn
     with pytest.raises(APIStatusError, match="No") as refused:
         embed(ai, "refuse")
     assert refused.value.status_code == 502
-    with pytest.raises(APIStatusError, match="something else"):
+    with pytest.raises(APIStatusError, match="does not contain embeddings"):
         embed(ai, "break")
-    with pytest.raises(APIStatusError, match="gave only 1 of the 2 embeddings"):
+    with pytest.raises(APIStatusError, match="returned only 1 of the 2 embeddings"):
         embed(ai, "half", "x")
-    with pytest.raises(APIStatusError, match="something else"):
+    with pytest.raises(APIStatusError, match="does not contain embeddings"):
         embed(ai, "nested")
     used = daemon.get("/usage")["total"]
     # Refused costs nothing; of the others nobody counted.

@@ -399,6 +399,11 @@ def check_reads(daemon: Daemon, accepted: dict[str, str]) -> None:
 
 def undo_last_migration(conn: Connection) -> None:
     """Have the journal look as the version before this one left it: its last step can be taken again."""
+    conn.execute("ALTER TABLE runs RENAME COLUMN queue_position TO place")
+    conn.execute("ALTER TABLE mcp_pins RENAME COLUMN server_digest TO place")
+    conn.execute("ALTER TABLE approvals RENAME COLUMN requested_ms TO asked_ms")
+    conn.execute("DROP INDEX stops_in_force")
+    conn.execute("CREATE INDEX stops_standing ON stops (stopped_ms) WHERE lifted_ms IS NULL")
     conn.execute("DELETE FROM migrations WHERE number = (SELECT MAX(number) FROM migrations)")
 
 

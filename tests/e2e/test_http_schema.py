@@ -32,8 +32,10 @@ def test_no_request_breaks_the_door_or_its_word(new_sqlite_daemon: NewDaemon) ->
     operations = [result.ok() for result in found]
     tried = [operation for operation in operations if "event-stream" not in json.dumps(operation.definition.raw)]
     for operation in tried:
-        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-            _try(daemon, operation, mode)
+        _try(daemon, operation, GenerationMode.POSITIVE)
+        # Without parameters and a body there is nothing that could be wrong.
+        if operation.body or any(True for _ in operation.iter_parameters()):
+            _try(daemon, operation, GenerationMode.NEGATIVE)
     assert len(tried) > 20
     assert httpx.get(f"{daemon.address}/readyz").status_code == 200
     assert daemon.verify().ok

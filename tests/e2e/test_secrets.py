@@ -140,7 +140,7 @@ def test_a_restored_vault_says_that_it_lacks_its_key_and_works_with_it(
     assert [secret["name"] for secret in listed(again.home.path)] == ["github"]
     lost = keep(again.home.path, "another")
     assert lost.returncode == 1
-    assert b"Put it back" in lost.stderr
+    assert b"Restore it" in lost.stderr
     assert b"[vault_key_missing]" in lost.stderr
     again.home.vault_key.touch(mode=0o600)
     again.home.vault_key.write_text(daemon.home.vault_key.read_text())
@@ -242,7 +242,7 @@ def test_the_key_of_the_vault_may_stand_in_the_systems_keyring(
     monkeypatch.setenv("KEYRING_FOLDER", str(tmp_path))
     putting = [sys.executable, "-m", "keyring", "set", "palyra", "vault"]
     subprocess.run(putting, input=b"5a" * 32, capture_output=True, timeout=60, check=True)
-    daemon = new_sqlite_daemon().start(vault_key="keyring:palyra/vault")
+    daemon = new_sqlite_daemon(program=True).start(vault_key="keyring:palyra/vault")
 
     assert keep(daemon.home.path, "github").returncode == 0
 
@@ -253,7 +253,7 @@ def test_the_key_of_the_vault_may_stand_in_the_systems_keyring(
     (tmp_path / "palyra-vault").unlink()
     checked = command(daemon.home.path, "config", "check", PALYRA_VAULT_KEY="keyring:palyra/vault")
     assert checked.returncode != 0
-    assert "there is nothing at keyring:palyra/vault" in checked.stdout + checked.stderr
+    assert "keyring:palyra/vault is not set" in checked.stdout + checked.stderr
 
 
 def test_the_doctor_says_whether_secrets_can_be_opened(new_sqlite_daemon: NewDaemon) -> None:

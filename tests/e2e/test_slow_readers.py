@@ -281,7 +281,7 @@ def write(daemon: Daemon) -> str:
 
 def cut_off(daemon: Daemon) -> int:
     """How many readers were cut off."""
-    return daemon.home.log.read_text().count("was cut off")
+    return daemon.home.log.read_text().count("did not read")
 
 
 def resident(daemon: Daemon) -> int:

@@ -34,11 +34,11 @@ def plugins(ctx: click.Context) -> None:
 @plugins.command("install")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
-    "--folder", "given", multiple=True, metavar="NAME=PATH", help="Folder that the plugin gets as NAME; repeatable."
+    "--folder", "pairs", multiple=True, metavar="NAME=PATH", help="Folder that the plugin gets as NAME; repeatable."
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
-def install(invocation: Invocation, folder: Path, *, names: tuple[str, ...], yes: bool) -> None:
+def install(invocation: Invocation, folder: Path, *, pairs: tuple[str, ...], yes: bool) -> None:
     """Install or upgrade the plugin in FOLDER. Shows its capabilities first."""
     from palyra.daemon.system_clock import SystemClock
     from palyra.sandbox.wasm.runner import WasmRunner
@@ -46,7 +46,7 @@ def install(invocation: Invocation, folder: Path, *, names: tuple[str, ...], yes
     source = installed.read_offered_plugin(folder)
     before = _before(invocation, source.manifest.name)
     earlier = before.pin.folders if before is not None else {}
-    folders = installed.folders_for(invocation.home, source.manifest, _folder_options(names), before=earlier)
+    folders = installed.folders_for(invocation.home, source.manifest, _folder_options(pairs), before=earlier)
     asyncio.run(WasmRunner().check(source.module))
     changes = difference(source.manifest, folders, before)
     if not yes:

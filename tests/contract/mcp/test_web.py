@@ -80,7 +80,7 @@ async def test_a_redirect_to_another_place_is_not_followed(sqlite: SqliteEngine,
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + b"x" * (9 << 20), "over 8 MiB"),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + b"x" * (9 << 20), "more than 8 MiB"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\n\r\nx",
             "compresses its responses",

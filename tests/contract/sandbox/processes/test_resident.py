@@ -114,7 +114,7 @@ async def test_what_palyra_runs_from_is_never_changed(
     for place in places:
         assert [path.name for path in place.iterdir()] == ["module.py"]
         assert (place / "module.py").read_text() == "as it was\n"
-    with pytest.raises(RootNotAllowed, match="runs from"):
+    with pytest.raises(RootNotAllowed, match="itself runs"):
         await outcome_of("true", HiddenPaths(writable=(places[0],)))
 
 

@@ -115,7 +115,7 @@ async def test_a_module_that_fails_says_of_what(modules: WasmRunner, module: byt
         (b"", "is not a WebAssembly module"),
         (b'(module (func (export "_start")))', "is not a WebAssembly module"),
         (b"\0asm\1\0\0\0\xff\xff", "malformed section id"),
-        (made.IMPORTS, "it imports env.system, and only wasi_snapshot_preview1 is given"),
+        (made.IMPORTS, "it imports env.system, and only wasi_snapshot_preview1 is available"),
         (made.NO_START, "exports no function _start"),
     ],
 )
