@@ -7,10 +7,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from time import monotonic, sleep
 
+from palyra.core.events import SessionArchived
+from palyra.core.ids import SessionId
+from palyra.daemon.system_clock import SystemClock, SystemIds
 from palyra.journal import migrate
 from palyra.journal.archive import backup
 from palyra.journal.archive.backup import BackupManifest
@@ -18,6 +22,7 @@ from palyra.journal.engines import sqlite
 from palyra.journal.engines.base import Connection
 from palyra.journal.offline import open_writer
 from palyra.journal.proof.tape_proof import open_snapshot, verify
+from palyra.runs.recording.session_writer import SessionWriter
 from tests.campaign import invariants
 from tests.campaign.clients import Sent
 from tests.campaign.driver import DRAIN_SECONDS, Episode
@@ -26,7 +31,9 @@ from tests.support.daemon import Daemon, NotServing
 
 FIRST_SCHEMA = 5
 """The oldest schema that a migration begins with: before it there was less than tapes and runs need."""
-LONG_AGO_MS = 400 * 24 * 3600 * 1000
+RENAMED = {("runs", "place"): "queue_position"}
+"""Columns of earlier schemas, and their names now."""
+LONG_AGO = timedelta(days=400)
 COMMAND_SECONDS = 60.0
 OLD_MESSAGES = ("say", "append", "child", "look")
 
@@ -150,7 +157,14 @@ def retention(episode: Episode) -> None:
         episode.violation("the daemon did not stop in order")
     settings = invariants.settings_of(episode.daemon)
     with open_writer(episode.daemon.home, settings) as units:
-        units.write(lambda conn: _age(conn, sessions))
+        units.write(lambda conn: _archive_long_ago(conn, sessions))
+    # A tape moves only when an anchor covers it, and a daemon that stops leaves one.
+    episode.start()
+    if episode.daemon.stop() != 0:
+        episode.violation("the daemon did not stop in order")
+    with open_writer(episode.daemon.home, settings) as units:
+        # An hour has passed, too: the rotation is due again.
+        units.write(lambda conn: conn.execute("DELETE FROM tasks WHERE kind = 'journal.retention'"))
     for _ in range(episode.chance.randint(1, 3)):
         episode.kill_start("retention")
     episode.start()
@@ -173,18 +187,15 @@ def _old_session(episode: Episode, number: int) -> str:
         session_id = sent["session_id"]
         episode.memory.accepted[text] = Sent(text, key, sent["run_id"], session_id)
         episode.daemon.finished(sent["run_id"], seconds=DRAIN_SECONDS)
-    episode.daemon.post(f"/sessions/{session_id}/archive")
     return session_id
 
 
-def _age(conn: Connection, sessions: list[str]) -> None:
+def _archive_long_ago(conn: Connection, sessions: list[str]) -> None:
+    at = datetime.now(UTC) - LONG_AGO
     for session_id in sessions:
-        conn.execute(
-            "UPDATE sessions SET archived_ms = archived_ms - :ago WHERE session_id = :session_id",
-            {"ago": LONG_AGO_MS, "session_id": session_id},
-        )
-    # An hour has passed, too: the rotation is due again.
-    conn.execute("DELETE FROM tasks WHERE kind = 'journal.retention'")
+        writer = SessionWriter.open(conn, SessionId(session_id), ids=SystemIds(SystemClock()))
+        writer.note(SessionArchived(at=at, actor="user:owner"))
+        writer.close()
 
 
 def _all_rotated(daemon: Daemon, sessions: list[str]) -> bool:
@@ -243,9 +254,11 @@ def _make_old(episode: Episode, other: Daemon, *, schema: int) -> list[tuple[obj
 def _copy(source: Connection, conn: Connection, schema: int, columns: dict[str, list[str]]) -> None:
     migrate.migrate(conn, now_ms=1, upto=schema)
     for table in ("meta", "sessions", "heads", "tape", "runs", "messages", "agents", "tokens", "rotated"):
-        shared = [name for name in _columns(conn, table) if name in columns[table]]
+        # What was renamed since has its earlier name in the old schema.
+        present = {name: RENAMED.get((table, name), name) for name in _columns(conn, table)}
+        shared = [name for name, now in present.items() if now in columns[table]]
         names = ", ".join(shared)
-        rows = source.fetch(f"SELECT {names} FROM {table}")
+        rows = source.fetch(f"SELECT {', '.join(present[name] for name in shared)} FROM {table}")
         values = ", ".join(f":{name}" for name in shared)
         conn.execute_many(
             f"INSERT INTO {table} ({names}) VALUES ({values})", [dict(zip(shared, row, strict=True)) for row in rows]
