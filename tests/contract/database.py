@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import apsw
 import psycopg
 
 from palyra.journal import migrate
 from palyra.journal.engines.base import Engine, Row
 from palyra.journal.engines.postgres import PostgresEngine
 from palyra.journal.engines.sqlite import SqliteEngine
+from tests.support.sqlite_file import opened
 
 NOW_MS = 1_767_323_045_678
 
@@ -50,18 +50,12 @@ class SqliteDatabase:
         return engine
 
     def rows(self, sql: str) -> list[Row]:
-        raw = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
+        with opened(self.path, read_only=True) as raw:
             return raw.execute(sql).fetchall()
-        finally:
-            raw.close()
 
     def change(self, sql: str) -> None:
-        raw = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
-        try:
+        with opened(self.path) as raw:
             raw.execute(sql).fetchall()
-        finally:
-            raw.close()
 
     def dump(self) -> dict[str, list[Row]]:
         schema = self.rows("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name")

@@ -5,10 +5,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from time import sleep
 
-import apsw
 import pytest
 
 from palyra.cli.run_view.narration import RunEnded
@@ -20,6 +18,7 @@ from palyra.gateway.client.tape_stream import ReceivedEntry
 from palyra.gateway.client.target import find_target
 from tests.support.command import command, environ
 from tests.support.daemon import Daemon, until
+from tests.support.sqlite_file import opened
 
 SCRIPT = {
     "rules": [
@@ -331,7 +330,7 @@ def test_a_session_of_the_future_is_not_the_last_one_and_the_doctor_tells_of_it(
         ahead, now = (_session(daemon, key) for key in ("ahead", "now"))
         daemon.stop()
         years = 9 * 365 * 24 * 3_600_000
-        with closing(apsw.Connection(str(daemon.home.journal))) as journal:
+        with opened(daemon.home.journal) as journal:
             where = f"WHERE session_id = '{ahead}'"
             journal.execute(f"UPDATE sessions SET updated_ms = updated_ms + {years} {where}")
             journal.execute(f"UPDATE runs SET accepted_ms = accepted_ms + {years}, ended_ms = ended_ms + 1 {where}")

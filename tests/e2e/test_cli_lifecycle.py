@@ -8,15 +8,14 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from time import monotonic, sleep
 
-import apsw
 import pytest
 
 from palyra.gateway.client.target import find_daemon, is_held
 from palyra.home import Home
+from tests.support.sqlite_file import opened
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ def _policy(home: Home) -> None:
 
 
 def _newer_schema(home: Home) -> None:
-    with closing(apsw.Connection(str(home.journal))) as journal:
+    with opened(home.journal) as journal:
         journal.execute("INSERT INTO migrations (number, name, applied_ms) VALUES (9999, 'later', 0)")
 
 

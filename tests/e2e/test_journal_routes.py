@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import apsw
 import httpx
 import psycopg
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from palyra.journal.proof.export_proof import verify_file
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon
+from tests.support.sqlite_file import opened
 
 Json = Any
 ROUTES = (("GET", "stats"), ("GET", "anchors"), ("POST", "verify"), ("GET", "export"))
@@ -141,10 +141,8 @@ def tamper(daemon: Daemon, session_id: str, *, tape_seq: int) -> None:
         with psycopg.connect(daemon.database_url) as database:
             database.execute(sql.format(session_id, tape_seq).encode())
         return
-    file = apsw.Connection(str(daemon.home.journal))
-    file.set_busy_timeout(5000)
-    file.execute(sql.format(session_id, tape_seq))
-    file.close()
+    with opened(daemon.home.journal) as file:
+        file.execute(sql.format(session_id, tape_seq))
 
 
 def proved(export: bytes, folder: Path) -> Json:

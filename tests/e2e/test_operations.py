@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import apsw
 import psycopg
 import pytest
 
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon, Json
+from tests.support.sqlite_file import opened
 
 SMALL_BLOCKS = 64  # of 1 KiB each: a journal of a few runs is larger
 
@@ -59,9 +59,8 @@ def change(daemon: Daemon, sql: str) -> None:
         with psycopg.connect(daemon.database_url, autocommit=True) as database:
             database.execute(sql.encode())
         return
-    raw = apsw.Connection(str(daemon.home.journal))
-    raw.execute(sql).fetchall()
-    raw.close()
+    with opened(daemon.home.journal) as raw:
+        raw.execute(sql).fetchall()
 
 
 @contextmanager

@@ -2,13 +2,12 @@
 
 import asyncio
 
-import apsw
-
 from palyra.journal import migrate
 from palyra.journal.engines import sqlite
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon
 from tests.support.eventually import eventually
+from tests.support.sqlite_file import opened
 
 LONG_AGO_MS = 400 * 24 * 3600 * 1000
 
@@ -36,9 +35,8 @@ async def test_what_was_put_away_long_ago_moves_to_the_archive(new_sqlite_daemon
     daemon.finished(sent["run_id"])
     daemon.post(f"/sessions/{sent['session_id']}/archive")
     daemon.stop()
-    with_changes = apsw.Connection(str(daemon.home.journal))
-    with_changes.execute("UPDATE sessions SET archived_ms = archived_ms - ?", (LONG_AGO_MS,))
-    with_changes.close()
+    with opened(daemon.home.journal) as journal:
+        journal.execute("UPDATE sessions SET archived_ms = archived_ms - ?", (LONG_AGO_MS,))
 
     daemon.start()
     archive = daemon.home.path / "archive"

@@ -5,13 +5,13 @@ import os
 import subprocess
 import sys
 
-import apsw
 import httpx
 import psycopg
 import pytest
 
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon, Json, until
+from tests.support.sqlite_file import opened
 
 CODE = "tape_unverified"
 
@@ -31,9 +31,8 @@ def change(daemon: Daemon, statement: str) -> None:
         with psycopg.connect(daemon.database_url, autocommit=True) as database:
             database.execute(statement.encode())
         return
-    raw = apsw.Connection(str(daemon.home.journal))
-    raw.execute(statement)
-    raw.close()
+    with opened(daemon.home.journal) as raw:
+        raw.execute(statement)
 
 
 def tapes(daemon: Daemon) -> Json:

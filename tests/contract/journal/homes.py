@@ -6,7 +6,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-import apsw
 import psycopg
 
 from palyra.core.events import ParentRun, RunEvent, SessionArchived, SessionReset
@@ -37,6 +36,7 @@ from tests.support.builders import (
     a_verdict,
     an_accepted,
 )
+from tests.support.sqlite_file import opened
 
 T = TypeVar("T")
 
@@ -98,9 +98,8 @@ class KeptHome:
             with psycopg.connect(self.url, autocommit=True) as database:
                 database.execute(sql.encode())
             return
-        raw = apsw.Connection(str(self.home.journal), flags=apsw.SQLITE_OPEN_READWRITE)
-        raw.execute(sql).fetchall()
-        raw.close()
+        with opened(self.home.journal) as raw:
+            raw.execute(sql).fetchall()
 
     # -- what happens in it
 

@@ -3,11 +3,9 @@
 import asyncio
 import shutil
 from collections.abc import Callable
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
-import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +15,7 @@ from palyra.journal.engines.base import Connection, JournalReplaced
 from palyra.journal.engines.sqlite import SqliteEngine
 from palyra.journal.stores import meta
 from tests.contract.database import SqliteDatabase, migrated
+from tests.support.sqlite_file import opened
 
 Harm = Callable[[Path], None]
 
@@ -153,14 +152,12 @@ async def test_a_log_that_was_deleted_is_saved_into_the_file(file: SqliteDatabas
 
 
 def checkpoint(path: Path, mode: str = "PASSIVE") -> None:
-    with closing(apsw.Connection(str(path))) as raw:
-        raw.set_busy_timeout(1_000)
+    with opened(path) as raw:
         raw.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
 
 
 def vacuum(path: Path) -> None:
-    with closing(apsw.Connection(str(path))) as raw:
-        raw.set_busy_timeout(1_000)
+    with opened(path) as raw:
         raw.execute("VACUUM")
 
 
@@ -169,8 +166,7 @@ def touch(path: Path) -> None:
 
 
 def write_much(path: Path) -> None:
-    with closing(apsw.Connection(str(path))) as raw:
-        raw.set_busy_timeout(1_000)
+    with opened(path) as raw:
         raw.execute("INSERT INTO meta VALUES ('foreign', :value) ON CONFLICT DO NOTHING", {"value": "y" * 6_000_000})
         raw.execute("DELETE FROM meta WHERE name = 'foreign'")
 

@@ -33,6 +33,7 @@ from palyra.journal.stores import meta
 from tests.contract.database import SqliteDatabase, closed, migrated
 from tests.contract.journal.builders import a_session_id, a_title, begin, occupied, queued, write_down
 from tests.support.eventually import eventually
+from tests.support.sqlite_file import opened
 
 DISK_KIB = 2048
 PAGES = 400
@@ -265,7 +266,7 @@ async def test_a_file_that_another_process_holds_is_waited_for_then_refused_and_
 ) -> None:
     monkeypatch.setattr(sqlite, "BUSY_MS", 500)
     engine = await migrated(file)
-    with closing(apsw.Connection(str(file.path))) as other:
+    with opened(file.path) as other:
         other.execute("BEGIN IMMEDIATE")
         units = [keeps(str(number)) for number in range(200)]
         async with asyncio.timeout(60):  # a wait for each of them would take longer
@@ -278,7 +279,7 @@ async def test_a_file_that_another_process_holds_is_waited_for_then_refused_and_
 
 
 async def test_a_short_lock_of_another_process_is_waited_out(sqlite: SqliteEngine, file: SqliteDatabase) -> None:
-    with closing(apsw.Connection(str(file.path))) as other:
+    with opened(file.path) as other:
         other.execute("BEGIN IMMEDIATE")
         writer = asyncio.create_task(sqlite.write(keeps("a")))
         await asyncio.wait([writer], timeout=0.05)

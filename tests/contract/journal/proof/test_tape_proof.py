@@ -2,10 +2,8 @@
 
 import asyncio
 import re
-from contextlib import closing
 from pathlib import Path
 
-import apsw
 import msgspec
 import pytest
 
@@ -19,6 +17,7 @@ from palyra.journal.stores import meta
 from palyra.settings import JournalSettings, Settings
 from tests.contract.database import Database, PostgresDatabase, SqliteDatabase, migrated
 from tests.contract.journal.builders import a_session_id, a_title, begin, write_down
+from tests.support.sqlite_file import opened
 
 JOURNAL = "01JGKK8F5E000000000000000J"
 
@@ -222,15 +221,15 @@ async def test_a_change_of_a_row_that_its_index_does_not_share_is_found(
 def change_row_only(path: Path, table: str, statement: str) -> None:
     """Change a row without the indexes of its table, as a fault of the disk does."""
     schema = f"FROM sqlite_schema WHERE tbl_name = '{table}'"
-    with closing(apsw.Connection(str(path))) as raw:
+    with opened(path) as raw:
         kept = raw.execute(f"SELECT type, name, tbl_name, rootpage, sql {schema}").fetchall()
         raw.execute("PRAGMA writable_schema = ON")
         raw.execute(f"DELETE {schema} AND type = 'index'")
         (bare,) = (re.sub(r",?\s*PRIMARY KEY( \(.*\))?", "", str(row[4])) for row in kept if row[0] == "table")
         raw.execute("UPDATE sqlite_schema SET sql = :sql WHERE name = :name", {"sql": bare, "name": table})
-    with closing(apsw.Connection(str(path))) as raw:
+    with opened(path) as raw:
         raw.execute(statement)
-    with closing(apsw.Connection(str(path))) as raw:
+    with opened(path) as raw:
         raw.execute("PRAGMA writable_schema = ON")
         raw.execute(f"DELETE {schema}")
         raw.executemany("INSERT INTO sqlite_schema (type, name, tbl_name, rootpage, sql) VALUES (?, ?, ?, ?, ?)", kept)
