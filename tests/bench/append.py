@@ -29,7 +29,7 @@ from itertools import count
 from time import perf_counter
 
 from palyra.core.events import ModelText
-from palyra.daemon.system_clock import SystemClock
+from palyra.daemon.process.system_clock import SystemClock
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection
 from palyra.runs.recording.run_writer import write_run

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from palyra.daemon.system_clock import SystemClock, SystemIds
+from palyra.daemon.process.system_clock import SystemClock, SystemIds
 from palyra.journal.engines.base import Engine
 from palyra.journal.engines.postgres import PostgresEngine
 from palyra.journal.engines.sqlite import SqliteEngine

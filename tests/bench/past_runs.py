@@ -19,7 +19,7 @@ from palyra.core.model.prompt import StopReason
 from palyra.core.run.state import RunState
 from palyra.core.session import Session
 from palyra.core.spending.usage import Usage
-from palyra.daemon.journal_setup import OWNER
+from palyra.daemon.parts.journal_setup import OWNER
 from palyra.journal.engines.base import Connection
 from palyra.journal.stores import agents, leases
 from palyra.journal.stores.leases import Lease

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from palyra.daemon.system_clock import SystemClock
+from palyra.daemon.process.system_clock import SystemClock
 from palyra.sandbox.base import Sandbox, Tier
 from palyra.sandbox.files.workspace import Workspace
 from palyra.sandbox.processes.mounts import HiddenFolders

@@ -14,7 +14,7 @@ from time import monotonic, sleep
 
 from palyra.core.events import SessionArchived
 from palyra.core.ids import SessionId
-from palyra.daemon.system_clock import SystemClock, SystemIds
+from palyra.daemon.process.system_clock import SystemClock, SystemIds
 from palyra.journal import migrate
 from palyra.journal.archive import backup
 from palyra.journal.archive.backup import BackupManifest

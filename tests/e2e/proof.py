@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from palyra.core.ids import SessionId
 from palyra.core.run.record import RunRecord
-from palyra.daemon.journal_setup import OWNER
+from palyra.daemon.parts.journal_setup import OWNER
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection
 from palyra.journal.stores import runs

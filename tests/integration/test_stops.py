@@ -13,7 +13,7 @@ from palyra.core.message import AcceptedMessage
 from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
 from palyra.core.policy.approval import ApprovalScope
 from palyra.core.run.state import RunStatus
-from palyra.daemon.stop_file import HomeStopFile
+from palyra.daemon.process.stop_file import HomeStopFile
 from palyra.journal.engines.base import Connection
 from palyra.journal.stores import runs, stops
 from palyra.providers.scripted import Script, ScriptCall, ScriptEndless

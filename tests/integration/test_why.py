@@ -10,7 +10,7 @@ from palyra.core.ids import PrincipalId
 from palyra.core.run.state import RunStatus
 from palyra.core.tool import Risk
 from palyra.core.trace.tree import Trace, TraceNode, walk_nodes
-from palyra.daemon.system_clock import SystemIds
+from palyra.daemon.process.system_clock import SystemIds
 from palyra.journal.stores import stops
 from palyra.providers.scripted import Script, ScriptCall, ScriptText
 from palyra.runs.services.why import TraceService, TraceSubjectNotFound

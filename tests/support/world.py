@@ -35,13 +35,13 @@ from palyra.core.run.record import RunRecord
 from palyra.core.run.state import RunState, RunStatus
 from palyra.core.session import Session, SessionRef
 from palyra.core.spending.price import FREE, Price
-from palyra.daemon.guards import GuardParts
-from palyra.daemon.journal import JournalParts
-from palyra.daemon.journal_setup import JournalIdentity
-from palyra.daemon.runs import build_runs, build_worker
-from palyra.daemon.services import build_services
-from palyra.daemon.subsystems import Subsystems
-from palyra.daemon.vault import build_vault
+from palyra.daemon.parts.guards import GuardParts
+from palyra.daemon.parts.journal import JournalParts
+from palyra.daemon.parts.journal_setup import JournalIdentity
+from palyra.daemon.parts.runs import build_runs, build_worker
+from palyra.daemon.parts.services import build_services
+from palyra.daemon.parts.subsystems import Subsystems
+from palyra.daemon.parts.vault import build_vault
 from palyra.home import Home
 from palyra.journal import migrate, tape
 from palyra.journal.engines.base import Connection, Engine, Fact, FailureListener, Listener, Unit

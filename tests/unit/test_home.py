@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.daemon.home_setup import prepare_home
+from palyra.daemon.process.home_setup import prepare_home
 from palyra.home import Home, HomeOwnerMismatch, HomePermissionsTooOpen, find_home
 
 OTHER_USER = 4321

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from palyra.core.model.catalog import DialectName, ModelProvider
-from palyra.daemon import warm_up
+from palyra.daemon.process import warm_up
 from palyra.settings import ModelSettings, Settings
 
 

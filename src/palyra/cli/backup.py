@@ -42,7 +42,7 @@ def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> 
     \b
     Exit codes: 0 created and verified, 1 created but verification failed.
     """
-    from palyra.daemon.system_clock import SystemClock
+    from palyra.daemon.process.system_clock import SystemClock
 
     home, now = invocation.home, SystemClock().now()
     target = output or home.path / FOLDER / f"palyra-{now:%Y%m%d-%H%M%S}"
@@ -98,7 +98,7 @@ def restore_backup(invocation: Invocation, *, path: Path, replace: bool) -> None
 
     The restored journal gets a new id. With --replace, the previous files are kept in a folder `replaced-…`.
     """
-    from palyra.daemon.system_clock import SystemClock, SystemIds
+    from palyra.daemon.process.system_clock import SystemClock, SystemIds
 
     clock = SystemClock()
     done = restore.restore(path, invocation.home, replace=replace, ids=SystemIds(clock), at=clock.now())

@@ -40,7 +40,7 @@ def plugins(ctx: click.Context) -> None:
 @click.pass_obj
 def install(invocation: Invocation, folder: Path, *, pairs: tuple[str, ...], yes: bool) -> None:
     """Install or upgrade the plugin in FOLDER. Shows its capabilities first."""
-    from palyra.daemon.system_clock import SystemClock
+    from palyra.daemon.process.system_clock import SystemClock
     from palyra.sandbox.wasm.runner import WasmRunner
 
     source = installed.read_offered_plugin(folder)

@@ -154,7 +154,7 @@ def _stop_in_database(invocation: Invocation, reason: str) -> bool:
     try:
         if invocation.settings.journal.database_url is None:
             return False
-        from palyra.daemon.system_clock import SystemClock, SystemIds
+        from palyra.daemon.process.system_clock import SystemClock, SystemIds
         from palyra.journal import offline
         from palyra.journal.stores import stops
 

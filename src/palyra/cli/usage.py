@@ -53,7 +53,7 @@ class Since(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value).strip()
         if text[-1:] in SPANS and text[:-1].isdigit() and len(text) <= 6:
-            from palyra.daemon.system_clock import SystemClock
+            from palyra.daemon.process.system_clock import SystemClock
 
             ago = timedelta(**{SPANS[text[-1]]: int(text[:-1])})
             return f"{SystemClock().now() - ago:%Y-%m-%dT%H:%M:%SZ}"

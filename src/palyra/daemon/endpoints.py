@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from palyra.daemon.http_server import HttpServer, allowed_hosts, build_http_server
-from palyra.daemon.journal_setup import OWNER
-from palyra.daemon.parts import DaemonParts
+from palyra.daemon.parts.daemon_parts import DaemonParts
+from palyra.daemon.parts.journal_setup import OWNER
+from palyra.daemon.process.http_server import HttpServer, allowed_hosts, build_http_server
 from palyra.daemon.status import StatusReport
 from palyra.gateway.auth import Auth
 from palyra.gateway.grpc.agents import AgentMethods

@@ -13,25 +13,25 @@ import uvloop
 from palyra.background.jobs import retention
 from palyra.core.errors import Unavailable
 from palyra.daemon.endpoints import Endpoints, build_endpoints
-from palyra.daemon.guards import build_guards
-from palyra.daemon.home_parts import HomeParts, open_home
-from palyra.daemon.http_server import DRAIN_SECONDS
-from palyra.daemon.journal import build_checks, build_journal
-from palyra.daemon.listener import ListenerParts, open_listener, start_grpc
-from palyra.daemon.live_config import LiveConfig
-from palyra.daemon.mcp import build_mcp
-from palyra.daemon.models import build_models
-from palyra.daemon.parts import DaemonParts
-from palyra.daemon.runs import build_runs
-from palyra.daemon.services import build_services
-from palyra.daemon.signals import reload_signal, stop_signal
+from palyra.daemon.parts.daemon_parts import DaemonParts
+from palyra.daemon.parts.guards import build_guards
+from palyra.daemon.parts.home import HomeParts, open_home
+from palyra.daemon.parts.journal import build_checks, build_journal
+from palyra.daemon.parts.mcp import build_mcp
+from palyra.daemon.parts.models import build_models
+from palyra.daemon.parts.runs import build_runs
+from palyra.daemon.parts.services import build_services
+from palyra.daemon.parts.subsystems import Subsystems
+from palyra.daemon.parts.tools import build_tools, find_control_group
+from palyra.daemon.parts.vault import build_vault
+from palyra.daemon.process.http_server import DRAIN_SECONDS
+from palyra.daemon.process.listener import ListenerParts, open_listener, start_grpc
+from palyra.daemon.process.live_config import LiveConfig
+from palyra.daemon.process.signals import reload_signal, stop_signal
+from palyra.daemon.process.system_clock import SystemClock, SystemIds
+from palyra.daemon.process.waiting import Waiting
 from palyra.daemon.status import StatusReport
-from palyra.daemon.subsystems import Subsystems
-from palyra.daemon.system_clock import SystemClock, SystemIds
 from palyra.daemon.tasks import HTTP, background_tasks, start_tasks
-from palyra.daemon.tools import build_tools, find_control_group
-from palyra.daemon.vault import build_vault
-from palyra.daemon.waiting import Waiting
 from palyra.home import Home
 from palyra.runs.system import System
 from palyra.settings import Settings

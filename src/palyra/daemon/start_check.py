@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from palyra.core.clock import Clock
-from palyra.daemon import journal_setup, models
-from palyra.daemon.home_setup import WorkspaceFolders, prepare_home
-from palyra.daemon.live_config import LiveConfig
-from palyra.daemon.ports import listen, tls_context
-from palyra.daemon.system_clock import SystemIds
+from palyra.daemon.parts import journal_setup
+from palyra.daemon.parts.models import check_model
+from palyra.daemon.process.home_setup import WorkspaceFolders, prepare_home
+from palyra.daemon.process.ports import listen, tls_context
 from palyra.gateway.client.target import DaemonRecord, find_daemon
 from palyra.gateway.grpc.server import PortInUse, port_taken
 from palyra.home import Home
@@ -16,10 +15,7 @@ from palyra.journal import migrate
 from palyra.journal.proof.tape_proof import open_snapshot
 from palyra.journal.stores import meta
 from palyra.policy.current_policies import CurrentPolicies
-from palyra.providers.local.llama import LlamaRuntime
 from palyra.providers.prices import CurrentPrices
-from palyra.providers.transport.http import ProviderHttpClient
-from palyra.runs.system import System
 from palyra.settings import DEFAULT_PORT, Settings
 
 
@@ -52,17 +48,6 @@ def _check_ports(settings: Settings, *, running: DaemonRecord | None) -> None:
 
 def _ports(running: DaemonRecord) -> Iterable[int]:
     return (int(at.rpartition(":")[2] or 0) for at in (running.address, running.grpc))
-
-
-def check_model(home: Home, settings: Settings, *, clock: Clock) -> None:
-    """Raise if the configured models cannot be used: a script or a model file is missing, or a name is unknown."""
-
-    async def no_key(_: str) -> str:
-        raise AssertionError("nothing is asked here")
-
-    system = System(clock, SystemIds(clock), LiveConfig(home, settings))
-    connect = models.connector(system.config, key=no_key, http=ProviderHttpClient(), llama=LlamaRuntime())
-    models.build_pool(system, connect)
 
 
 def _check_journal(home: Home, settings: Settings) -> None:

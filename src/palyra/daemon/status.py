@@ -4,11 +4,11 @@ import os
 
 from palyra.background.metrics import exposition
 from palyra.core.version import VERSION
-from palyra.daemon import connection_limits
-from palyra.daemon.journal_setup import OWNER
-from palyra.daemon.mcp import mcp_status
-from palyra.daemon.models import model_status
-from palyra.daemon.parts import DaemonParts
+from palyra.daemon.parts.daemon_parts import DaemonParts
+from palyra.daemon.parts.journal_setup import OWNER
+from palyra.daemon.parts.mcp import mcp_status
+from palyra.daemon.parts.models import model_status
+from palyra.daemon.process import connection_limits
 from palyra.exhaustion import ResourcesExhausted
 from palyra.gateway.records.daemon import DaemonPart, DaemonStatus
 from palyra.journal import migrate

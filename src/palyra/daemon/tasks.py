@@ -5,11 +5,11 @@ import logging
 from collections.abc import Awaitable, Mapping
 
 from palyra.daemon.endpoints import Endpoints
-from palyra.daemon.home_setup import Announcement
-from palyra.daemon.live_config import LiveConfig
-from palyra.daemon.parts import DaemonParts
-from palyra.daemon.waiting import RETRY_SECONDS
-from palyra.daemon.warm_up import warm_up
+from palyra.daemon.parts.daemon_parts import DaemonParts
+from palyra.daemon.process.home_setup import Announcement
+from palyra.daemon.process.live_config import LiveConfig
+from palyra.daemon.process.waiting import RETRY_SECONDS
+from palyra.daemon.process.warm_up import warm_up
 
 log = logging.getLogger(__name__)
 

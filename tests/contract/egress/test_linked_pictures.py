@@ -11,7 +11,7 @@ from palyra.core.errors import Unavailable
 from palyra.core.ids import PrincipalId
 from palyra.core.message import Inbound
 from palyra.core.model.prompt import Image, Message, Role
-from palyra.daemon.system_clock import SystemClock
+from palyra.daemon.process.system_clock import SystemClock
 from palyra.gateway.http.openai.errors import ParameterUnsupported
 from palyra.gateway.http.openai.image_fetch import ImageFetcher
 from palyra.gateway.http.openai.images import LINK, MAX_BYTES, RequestImages

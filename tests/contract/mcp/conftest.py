@@ -17,7 +17,7 @@ import pytest
 from palyra.core.ids import CallId, PrincipalId
 from palyra.core.mcp import McpServer, McpServerState, McpServerStatus, McpTool, McpToolState
 from palyra.core.tool import JsonObject, ToolCall
-from palyra.daemon.system_clock import SystemClock
+from palyra.daemon.process.system_clock import SystemClock
 from palyra.home import Home
 from palyra.journal.engines.base import Engine
 from palyra.journal.vault.vault_key import VaultKeySource

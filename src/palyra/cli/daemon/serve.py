@@ -78,8 +78,8 @@ def palyrad(ctx: click.Context, ready_fd: int | None, debug: bool, check: bool) 
 
 
 def _check(home: Home, settings: Settings, sign: ReadySignal) -> int:
+    from palyra.daemon.process.system_clock import SystemClock
     from palyra.daemon.start_check import check
-    from palyra.daemon.system_clock import SystemClock
 
     check(home, settings, clock=SystemClock())
     sign.checked()

@@ -41,7 +41,7 @@ def show_attestations(invocation: Invocation, execution: str, *, export_file: Pa
         attestations = find_in(export_file, _id(execution))
     else:
         with open_snapshot(invocation.home, invocation.settings) as conn:
-            from palyra.daemon.system_clock import SystemClock
+            from palyra.daemon.process.system_clock import SystemClock
 
             if is_id_suffix(execution):
                 execution = find_by_suffix(execution, runs.ending_in(conn, execution.upper()))

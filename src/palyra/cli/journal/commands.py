@@ -119,7 +119,7 @@ def print_anchor(invocation: Invocation) -> None:
 @click.pass_obj
 def export_journal(invocation: Invocation, *, session: str | None, since: Path | None, output: Path | None) -> None:
     """Export the tapes as JSON lines. Verify the export with `palyra journal verify --file EXPORT`."""
-    from palyra.daemon.system_clock import SystemClock
+    from palyra.daemon.process.system_clock import SystemClock
 
     anchor = tape_proof.read_anchor(since.read_bytes()) if since is not None else None
     made_at = SystemClock().now()
@@ -174,7 +174,7 @@ def rebuild_journal(invocation: Invocation) -> Exit:
     \b
     Exit codes: 0 done, 1 a tape cannot be replayed.
     """
-    from palyra.daemon.system_clock import SystemClock
+    from palyra.daemon.process.system_clock import SystemClock
 
     settings = invocation.settings
     now_ms = to_ms(SystemClock().now())

@@ -242,7 +242,7 @@ def _preview(
     invocation: Invocation, catalog: "ToolCatalog", tool: str, arguments: dict[str, object]
 ) -> tuple[Effect | None, CapabilityManifest | None]:
     """Return the effect that a known tool would have in the home's workspace, and its capabilities."""
-    from palyra.daemon.system_clock import SystemClock
+    from palyra.daemon.process.system_clock import SystemClock
     from palyra.sandbox.files.workspace import Workspace
     from palyra.sandbox.processes import process
     from palyra.tools.arguments import CallProblem, check

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from palyra.daemon.guards import GuardParts
-from palyra.daemon.journal import JournalParts
-from palyra.daemon.vault import VaultParts
+from palyra.daemon.parts.guards import GuardParts
+from palyra.daemon.parts.journal import JournalParts
+from palyra.daemon.parts.vault import VaultParts
 from palyra.runs.engine.models import ModelParts
 from palyra.runs.engine.tool_contexts import ToolParts
 from palyra.runs.system import System

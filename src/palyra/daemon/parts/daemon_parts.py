@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from palyra.daemon.home_parts import HomeParts
-from palyra.daemon.journal import CheckParts
-from palyra.daemon.listener import ListenerParts
-from palyra.daemon.runs import RunParts
-from palyra.daemon.services import ServiceParts
-from palyra.daemon.subsystems import Subsystems
+from palyra.daemon.parts.home import HomeParts
+from palyra.daemon.parts.journal import CheckParts
+from palyra.daemon.parts.runs import RunParts
+from palyra.daemon.parts.services import ServiceParts
+from palyra.daemon.parts.subsystems import Subsystems
+from palyra.daemon.process.listener import ListenerParts
 from palyra.tools.mcp.servers import McpServers
 
 

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from palyra.daemon.http_server import HttpServer, build_refusing_server
-from palyra.daemon.listener import ListenerParts
+from palyra.daemon.process.http_server import HttpServer, build_refusing_server
+from palyra.daemon.process.listener import ListenerParts
 from palyra.home import Home
 from palyra.journal.engines.base import StorageFull
 from palyra.runs.system import CurrentConfig

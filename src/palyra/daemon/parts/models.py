@@ -5,9 +5,11 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
+from palyra.core.clock import Clock
 from palyra.core.model.catalog import DialectName, ModelCard, ModelProvider
-from palyra.daemon.live_config import LiveConfig
-from palyra.daemon.vault import VaultParts
+from palyra.daemon.parts.vault import VaultParts
+from palyra.daemon.process.live_config import LiveConfig
+from palyra.daemon.process.system_clock import SystemIds
 from palyra.gateway.records.daemon import DaemonPart
 from palyra.home import Home
 from palyra.journal.engines.base import Engine
@@ -24,6 +26,7 @@ from palyra.providers.transport.remote_provider import RemoteProvider, ResolveKe
 from palyra.runs.engine.models import ModelParts
 from palyra.runs.services.budgets import BudgetService
 from palyra.runs.system import CurrentConfig, System
+from palyra.settings import Settings
 
 
 async def build_models(
@@ -120,6 +123,17 @@ def build_pool(system: System, connect: ProviderFactory) -> ModelPool:
     )
     roster.widest_tokens()
     return roster
+
+
+def check_model(home: Home, settings: Settings, *, clock: Clock) -> None:
+    """Raise if the configured models cannot be used: a script or a model file is missing, or a name is unknown."""
+
+    async def no_key(_: str) -> str:
+        raise AssertionError("nothing is asked here")
+
+    system = System(clock, SystemIds(clock), LiveConfig(home, settings))
+    connect = connector(system.config, key=no_key, http=ProviderHttpClient(), llama=LlamaRuntime())
+    build_pool(system, connect)
 
 
 def model_status(roster: ModelPool) -> DaemonPart:

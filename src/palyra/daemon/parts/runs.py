@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from palyra.background.jobs import approvals, children, cleanup, title
 from palyra.background.queue import Job, JobContext, TaskQueue
-from palyra.daemon.subsystems import Subsystems
+from palyra.daemon.parts.subsystems import Subsystems
 from palyra.runs.engine.attester import ExecutionAttester
 from palyra.runs.engine.loop import RunLoop, RunSteps
 from palyra.runs.engine.overdraft import OverdraftPolicy

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from palyra.core.mcp import McpServerState, McpToolState
-from palyra.daemon.home_parts import HomeParts
-from palyra.daemon.journal_setup import OWNER
+from palyra.daemon.parts.home import HomeParts
+from palyra.daemon.parts.journal_setup import OWNER
 from palyra.gateway.records.daemon import DaemonPart
 from palyra.journal.engines.base import Engine
 from palyra.runs.services.mcp import McpLaunchOrders, hidden_paths

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from palyra import config
-from palyra.daemon.journal_setup import OWNER
+from palyra.daemon.parts.journal_setup import OWNER
 from palyra.home import Home
 from palyra.journal.engines.base import Engine
 from palyra.journal.vault.vault_key import VaultKeySource

@@ -14,7 +14,7 @@ from palyra.background.queue import MAX_WAIT_MS
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Internal
 from palyra.core.ids import IdSource, PrincipalId, TaskId, TokenId
-from palyra.daemon.home_setup import explain_write_errors, owner_token
+from palyra.daemon.process.home_setup import explain_write_errors, owner_token
 from palyra.home import Home
 from palyra.journal import migrate
 from palyra.journal.engines.base import Connection, Engine, StorageFull, Unit

@@ -5,9 +5,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
 
-from palyra.daemon import connection_limits
-from palyra.daemon.home_setup import Announcement
-from palyra.daemon.ports import address, listen, tls_context, tls_files
+from palyra.daemon.process import connection_limits
+from palyra.daemon.process.home_setup import Announcement
+from palyra.daemon.process.ports import address, listen, tls_context, tls_files
 from palyra.gateway.connections import ConnectionBudget
 from palyra.gateway.grpc.server import GrpcServer, PortInUse
 from palyra.home import Home

@@ -3,9 +3,9 @@
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from palyra.daemon.journal import JournalParts
-from palyra.daemon.stop_file import HomeStopFile
-from palyra.daemon.waiting import Waiting
+from palyra.daemon.parts.journal import JournalParts
+from palyra.daemon.process.stop_file import HomeStopFile
+from palyra.daemon.process.waiting import Waiting
 from palyra.home import Home
 from palyra.runs.services.emergency_stops import StopService
 from palyra.runs.services.policy_shadow import PolicyShadowService

@@ -9,7 +9,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from palyra.core.errors import PalyraError
-from palyra.daemon.ports import tls_files
+from palyra.daemon.process.ports import tls_files
 from palyra.gateway.allowed_hosts import AllowedHosts
 from palyra.gateway.connections import ConnectionBudget, ConnectionSlot
 from palyra.gateway.http import app

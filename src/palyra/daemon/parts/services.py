@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from palyra.daemon.subsystems import Subsystems
+from palyra.daemon.parts.subsystems import Subsystems
 from palyra.runs.engine.worker import RunWorker
 from palyra.runs.services.agents import AgentService
 from palyra.runs.services.approvals import ApprovalService

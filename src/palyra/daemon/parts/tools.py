@@ -5,7 +5,7 @@ import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from palyra.daemon.home_parts import HomeParts
+from palyra.daemon.parts.home import HomeParts
 from palyra.runs.engine.tool_contexts import ToolParts
 from palyra.runs.system import System
 from palyra.sandbox.processes import cgroups, process

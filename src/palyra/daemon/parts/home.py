@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from palyra import telemetry
 from palyra.core.clock import Clock
-from palyra.daemon.home_setup import HomeLock, WorkspaceFolders, explain_write_errors, prepare_home
-from palyra.daemon.journal_setup import OWNER
-from palyra.daemon.live_config import LiveConfig
-from palyra.daemon.start_check import check_model
+from palyra.daemon.parts.journal_setup import OWNER
+from palyra.daemon.parts.models import check_model
+from palyra.daemon.process.home_setup import HomeLock, WorkspaceFolders, explain_write_errors, prepare_home
+from palyra.daemon.process.live_config import LiveConfig
 from palyra.home import Home
 from palyra.policy.current_policies import CurrentPolicies
 from palyra.runs.services.secrets import UsedSecrets

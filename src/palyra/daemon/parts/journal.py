@@ -10,8 +10,8 @@ from palyra.background.anchoring import AnchorWriter
 from palyra.background.journal_inspection import JournalInspector
 from palyra.background.metrics import Metrics
 from palyra.background.verification import Verification
-from palyra.daemon.journal_setup import JournalIdentity, open_journal, prepare_journal, update
-from palyra.daemon.waiting import Waiting
+from palyra.daemon.parts.journal_setup import JournalIdentity, open_journal, prepare_journal, update
+from palyra.daemon.process.waiting import Waiting
 from palyra.home import Home
 from palyra.journal.archive import backup
 from palyra.journal.engines.base import Engine

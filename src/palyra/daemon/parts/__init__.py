@@ -1,0 +1,1 @@
+"""The parts of a daemon: each a frozen struct with one builder."""

@@ -1,0 +1,1 @@
+"""The daemon as a process: its home folder, clock, signals, sockets and limits."""
