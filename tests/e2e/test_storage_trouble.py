@@ -15,6 +15,7 @@ from psycopg import sql
 
 from palyra.core.run.state import RunStatus
 from palyra.home import Home
+from palyra.journal.engines.postgres import CLAIM_KEY
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import prove
 from tests.support.daemon import FINAL, Daemon, Refused, Watcher, until
@@ -126,6 +127,28 @@ def test_a_database_that_turns_read_only_and_back(new_sqlite_daemon: NewDaemon, 
     prove(daemon)
 
 
+def test_a_claim_that_the_server_has_not_released_yet_is_waited_for(
+    new_sqlite_daemon: NewDaemon, postgres_server: str
+) -> None:
+    """The server tells a client that its connection ends before it releases what the connection held."""
+    database = Database(postgres_server)
+    daemon = new_sqlite_daemon(SCRIPT, journal_database_url=database.url).start()
+    daemon.database_url = database.url
+    run = daemon.send("talk")
+
+    with database.claim_after_its_connection():
+        until(lambda: refusal_of(daemon) == "storage_unavailable")
+        # Long enough for every part of the daemon that writes from time to time.
+        sleep(3)
+        assert daemon.alive, daemon.output()
+        assert refusal_of(daemon) == "storage_unavailable"
+
+    assert daemon.finished(run["run_id"], seconds=60)["status"] == "done"
+    later = daemon.surely(lambda: daemon.send("Hello!"))
+    assert daemon.finished(later["run_id"])["status"] == "done"
+    prove(daemon)
+
+
 class Database:
     """A schema whose user can be shut out, or be allowed to read only, while others go on."""
 
@@ -135,6 +158,7 @@ class Database:
         self._server = server
         url = new_schema(server)
         schema = url.rpartition("%3D")[2]
+        self._schema = schema
         self._user = f"user_of_{schema}"
         self._run("CREATE ROLE {user} LOGIN PASSWORD 'unused'")
         self._run("GRANT ALL ON SCHEMA {schema} TO {user}", schema=schema)
@@ -157,6 +181,20 @@ class Database:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [self._user]
             )
+
+    @contextmanager
+    def claim_after_its_connection(self) -> Iterator[None]:
+        """End the daemon's connections, and hold its claim from the moment at which it is free."""
+        with psycopg.connect(self._server, autocommit=True) as other:
+            key = [CLAIM_KEY, self._schema]
+            waiting = Thread(target=other.execute, args=("SELECT pg_advisory_lock(%s, hashtext(%s))", key))
+            waiting.start()
+            with psycopg.connect(self._server, autocommit=True) as connection:
+                queued = "SELECT 1 FROM pg_locks WHERE pid = %s AND locktype = 'advisory' AND NOT granted"
+                until(lambda: connection.execute(queued, [other.info.backend_pid]).fetchone() is not None)
+            self.end_connections()
+            waiting.join(60)
+            yield
 
     def _run(self, statement: str, **names: str) -> None:
         known = {name: sql.Identifier(value) for name, value in {"user": self._user, **names}.items()}

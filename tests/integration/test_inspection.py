@@ -16,8 +16,10 @@ from palyra.exhaustion import NO_THREAD, ResourcesExhausted
 from palyra.gateway.http.client_presence import while_connected
 from palyra.home import Home
 from palyra.journal.engines import sqlite
+from palyra.journal.engines.base import Connection, StorageUnavailable
 from palyra.journal.engines.throttled import JournalReadCancelled, ThrottledConnection
-from palyra.settings import Settings
+from palyra.journal.projection import replay_check
+from palyra.settings import JournalSettings, Settings
 from tests.support.clock import FakeClock
 from tests.support.daemon import Daemon
 from tests.support.eventually import eventually
@@ -74,6 +76,21 @@ async def test_a_look_for_which_there_is_no_thread_is_refused_and_can_be_repeate
         with pytest.raises(ResourcesExhausted):
             await inspection.verify_in_background()
     assert (await inspection.verify()).ok
+
+
+async def test_a_database_that_is_away_for_a_moment_is_not_reported_as_damaged(
+    postgres_journal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_connection(conn: Connection, home: Home) -> None:
+        conn.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    monkeypatch.setattr(replay_check, "verify_all", end_connection)
+    settings = Settings(journal=JournalSettings(database_url=postgres_journal))
+    inspection = JournalInspector(Home(tmp_path), settings, clock=FakeClock())
+    # The daemon's own verification waits when it gets this, and reports no problem.
+    with pytest.raises(StorageUnavailable):
+        await inspection.verify_in_background()
+    inspection.close()
 
 
 async def test_an_export_is_read_no_faster_than_it_is_taken(inspection: JournalInspector) -> None:

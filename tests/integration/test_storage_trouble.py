@@ -185,6 +185,28 @@ async def test_a_run_that_met_trouble_in_a_tool_can_still_be_cancelled(begin: Be
 
 
 @on_sqlite
+async def test_a_run_whose_tape_can_not_be_read_is_parked_once_the_journal_can_be_written(
+    begin: Begin, caplog: pytest.LogCaptureFixture
+) -> None:
+    door = Door()
+    world = await begin(first_calls(ScriptCall(tool="door.wait")), tools=[door.tool])
+    trouble = Trouble(world)
+    broken = await world.say("Go.", key="broken")
+    await eventually(lambda: door.came)
+    await world.engine.write(
+        lambda conn: conn.execute("DELETE FROM tape WHERE run_id = :run_id", {"run_id": broken.run_id})
+    )
+    trouble.begin()
+    door.open.set()
+    await eventually(lambda: trouble.refused > 10)
+    trouble.end()
+    await eventually(lambda: any("is parked" in record.getMessage() for record in caplog.records))
+    assert (await world.run(broken)).ended_at is None
+    assert world.worker.is_at_work
+    await world.die()  # and its books would not be right
+
+
+@on_sqlite
 async def test_a_run_whose_tape_can_not_be_read_does_not_keep_others_from_their_ends(
     begin: Begin, caplog: pytest.LogCaptureFixture
 ) -> None:

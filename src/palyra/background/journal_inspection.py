@@ -17,7 +17,7 @@ from palyra.core.ids import SessionId
 from palyra.exhaustion import ResourcesExhausted, is_exhausted
 from palyra.home import Home
 from palyra.journal import stats
-from palyra.journal.engines.base import Connection, JournalDamaged
+from palyra.journal.engines.base import Connection, JournalDamaged, JournalError
 from palyra.journal.engines.throttled import PAUSE_SECONDS, JournalReadCancelled, ThrottledConnection
 from palyra.journal.projection import replay_check
 from palyra.journal.proof import anchors, export
@@ -63,24 +63,18 @@ class JournalInspector:
 
     async def verify(self, saved: Anchor | None = None) -> ProofReport:
         """Verify every tape and anchor, and the archive; `saved` is an anchor that was kept elsewhere."""
-        with self._alone("verify", VerifyInProgress) as stop:
-            return await self._run("verify", stop, lambda conn: self._walk(conn, saved))
+        with self._alone("verify", VerifyInProgress) as stop, _damage_named():
+            return await self._run("verify", stop, lambda conn: replay_check.verify_all(conn, self._home, saved=saved))
 
     async def verify_in_background(self) -> ProofReport:
         """Do the same more slowly, for the daemon itself."""
-        with self._alone("background", VerifyInProgress) as stop:
+        with self._alone("background", VerifyInProgress) as stop, _damage_named():
             return await self._run(
-                "background", stop, lambda conn: self._walk(conn, None), pause_seconds=BACKGROUND_PAUSE_SECONDS
+                "background",
+                stop,
+                lambda conn: replay_check.verify_all(conn, self._home),
+                pause_seconds=BACKGROUND_PAUSE_SECONDS,
             )
-
-    def _walk(self, conn: Connection, saved: Anchor | None) -> ProofReport:
-        try:
-            return replay_check.verify_all(conn, self._home, saved=saved)
-        except PalyraError:
-            raise
-        except Exception as error:
-            # A damaged file makes the database fail in many ways, and all of them mean the same here.
-            raise JournalDamaged from error
 
     async def export(
         self, *, session_id: SessionId | None = None, since: int | None = None
@@ -164,3 +158,15 @@ class JournalInspector:
                     yield bytes(gathered)
                     gathered.clear()
         yield bytes(gathered)
+
+
+@contextmanager
+def _damage_named() -> Iterator[None]:
+    """Raise `JournalDamaged` for what the database or a decoder reports; not for a database that cannot be reached."""
+    try:
+        yield
+    except Exception as error:
+        # A damaged file makes the database fail in many ways, and all of them mean the same here.
+        if isinstance(error, PalyraError) and not isinstance(error, JournalError):
+            raise
+        raise JournalDamaged from error

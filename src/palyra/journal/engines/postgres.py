@@ -79,6 +79,10 @@ REPLACED = (
     "daemon accepts no more work. Run `palyra restart` to continue with what the database contains "
     "now, or restore a backup first."
 )
+CLAIM_NOT_FREE = (
+    "Another connection holds this daemon's claim to the database: the server has not released it yet, or another "
+    "daemon uses the database. Nothing was recorded; work continues when the claim is free."
+)
 IDLE_SECONDS = 15
 """The server ends a transaction of a frozen daemon after this time: its row locks block others."""
 
@@ -266,11 +270,10 @@ class PostgresEngine:
     def _connect(self) -> "psycopg.Connection[Any]":
         raw: psycopg.Connection[Any] | None = getattr(self._local, "raw", None)
         if raw is None or raw.closed:
-            raw = connect(self._url)
+            raw = connect(self._url, idle_seconds=IDLE_SECONDS)
             if self._claim is not None:
                 self._claim.recognise(raw)
             self._local.raw = raw
-            raw.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
             self._opened.append(raw)
         return raw
 
@@ -288,7 +291,9 @@ class PostgresEngine:
 class PostgresClaim:
     """Claims the database for one daemon with its own connection. Everything here blocks.
 
-    The server releases the claim when that connection ends. A frozen daemon keeps it, and so keeps others out.
+    The server releases the claim when that connection ends. A frozen daemon keeps it, and so keeps others out. A daemon
+    that starts is refused if another has the claim. One that has held it waits until it is free again: the server tells
+    a client that its connection ends before it releases what the connection held.
 
     It also recognises the database: one that was recreated, restored from a dump, or set back with the files of its
     server is refused permanently, with every new connection and every few seconds. After a failover the new server is
@@ -308,12 +313,14 @@ class PostgresClaim:
         self._marks: tuple[str | None, ...] | None = None
         """What the mark may be: two values after a write whose outcome is unknown, None before the first check."""
         self._replaced = False
+        self._held = False
+        """Whether this daemon has held the claim before."""
         self.has_written = False
         """Whether the daemon has committed something; set by its engine."""
         self.hold()
 
     def hold(self) -> None:
-        """Check from time to time that the claim is held; raise `DatabaseInUse` if another daemon has it by now."""
+        """Check from time to time that the claim is held; take it again if its connection has ended."""
         with self._turn:
             now = time.monotonic()
             if self._raw is None or self._raw.closed or now - self._checked > CHECK_SECONDS:
@@ -347,7 +354,7 @@ class PostgresClaim:
         try:
             row = raw.execute("SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))", (CLAIM_KEY,)).fetchone()
             if row is None or not row[0]:
-                raise DatabaseInUse
+                raise StorageUnavailable(CLAIM_NOT_FREE) if self._held else DatabaseInUse()
             self._recognise(raw)
         except psycopg.Error as error:
             raw.close()
@@ -355,7 +362,7 @@ class PostgresClaim:
         except BaseException:
             raw.close()
             raise
-        self._raw = raw
+        self._raw, self._held = raw, True
         return raw
 
     def _leave_mark(self, raw: "psycopg.Connection[Any]") -> None:
@@ -420,11 +427,12 @@ class PostgresWriter:
             raise translate_error(error) from error
 
 
-def connect(url: str) -> "psycopg.Connection[Any]":
-    """Open a connection with our settings."""
+def connect(url: str, *, idle_seconds: int = 0) -> "psycopg.Connection[Any]":
+    """Open a connection with our settings; the server ends a transaction that is idle for longer, 0 is for ever."""
     try:
         raw = psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS)
         raw.execute("SET lock_timeout = '2s'")
+        raw.execute(f"SET idle_in_transaction_session_timeout = '{idle_seconds}s'")
     # Without their cause: the driver quotes parts of the address, and a part may hold the password.
     except psycopg.ProgrammingError:
         raise DatabaseUrlInvalid from None

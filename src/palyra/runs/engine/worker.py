@@ -251,8 +251,7 @@ class RunWorker:
                 case LeaseLost() | JournalClosed():
                     return True
                 case TapeEntryInvalid() as unreadable:
-                    await self._engine.write(lambda conn: _park(conn, run_id, unreadable))
-                    return True
+                    return await self._try_park(run_id, unreadable)
                 case _ if is_exhausted(cause):
                     return not self._note_starved(run_id, cause) and await self._fail(
                         active_execution.lease, ResourcesExhausted()
@@ -266,6 +265,15 @@ class RunWorker:
                     return await self._fail(active_execution.lease, cause)
         if self._storage.trouble is not None:
             self._wake.set()  # a write just succeeded: check whether writes work again
+        return True
+
+    async def _try_park(self, run_id: RunId, error: TapeEntryInvalid) -> bool:
+        """Park a run whose tape cannot be read; False if that cannot be recorded now."""
+        try:
+            await self._engine.write(lambda conn: _park(conn, run_id, error))
+        except Unavailable as trouble:
+            self._storage.note(trouble)
+            return False
         return True
 
     async def _fail(self, lease: Lease, error: BaseException) -> bool:

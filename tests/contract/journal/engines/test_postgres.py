@@ -5,7 +5,7 @@ import os
 import threading
 import traceback
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import psycopg
 import pytest
@@ -372,6 +372,34 @@ async def test_a_database_that_stays_is_known_again_after_its_connections_ended(
         await eventually_written(engine, "after")
 
     assert schema.rows("SELECT name FROM meta WHERE name = 'after'") == [("after",)]
+
+
+async def test_a_connection_that_ends_while_it_is_set_up_is_no_fault_of_ours(
+    schema: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with claimed(schema.url) as engine:
+        for door in (engine.write, engine.read):
+            pid = await door(backend)
+            schema.change(f"SELECT pg_terminate_backend({pid}, 5000)")
+            with monkeypatch.context() as patch:
+                patch.setattr(PostgresClaim, "recognise", ending(PostgresClaim.recognise, schema))
+                for _ in range(postgres.WRITERS + 1):
+                    with suppress(StorageUnavailable):
+                        await door(names)
+
+        await eventually_written(engine, "after")
+
+
+def ending(
+    recognise: Callable[[PostgresClaim, "psycopg.Connection[object]"], None], schema: PostgresDatabase
+) -> Callable[[PostgresClaim, "psycopg.Connection[object]"], None]:
+    """End each new connection once it is known to be the right one."""
+
+    def recognise_and_end(claim: PostgresClaim, raw: "psycopg.Connection[object]") -> None:
+        recognise(claim, raw)
+        schema.change(f"SELECT pg_terminate_backend({raw.info.backend_pid}, 5000)")
+
+    return recognise_and_end
 
 
 @needs(POSTGRES)
