@@ -2,8 +2,11 @@
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 
-from palyra.background.jobs import cleanup
+import pytest
+
+from palyra.background.jobs import cleanup, retention
 from palyra.core.clock import to_ms
 from palyra.core.ids import TaskId
 from palyra.core.policy.approval import ApprovalScope
@@ -17,8 +20,10 @@ from tests.integration.test_approvals import Pen, asked, writes
 from tests.integration.test_budgets import MOST, failure, money, priced
 from tests.support.builders import ANA
 from tests.support.eventually import eventually
+from tests.support.world import World
 
 YEARS = timedelta(days=9 * 365)
+ROUND = timedelta(milliseconds=cleanup.EVERY_MS)
 
 
 async def test_the_last_session_and_the_last_run_are_those_that_were_used_last(begin: Begin) -> None:
@@ -112,25 +117,65 @@ async def test_what_was_spent_while_the_clock_was_ahead_is_not_taken_from_today(
     assert (await failure(world, await world.say("Three."))).code == "budget_exceeded"
 
 
-async def test_upkeep_goes_on_after_a_clock_that_was_ahead(begin: Begin) -> None:
+@pytest.fixture(params=[cleanup.KIND, retention.KIND])
+def kind(request: pytest.FixtureRequest) -> str:
+    """A task that plans its own next round."""
+    return str(request.param)
+
+
+async def plan(world: World, kind: str, *, in_ms: int) -> None:
+    now_ms = to_ms(world.clock.now())
+    await world.engine.write(
+        lambda conn: tasks.plan(conn, TaskId(world.ids.new()), kind, now_ms=now_ms, at_ms=now_ms + in_ms)
+    )
+
+
+async def next_round_ms(world: World) -> int:
+    due_ms = await world.engine.read(tasks.next_due_ms)
+    assert due_ms is not None
+    return due_ms
+
+
+async def test_rounds_go_on_after_a_clock_that_was_ahead(begin: Begin, tmp_path: Path, kind: str) -> None:
     """Each round plans the next one: that of the future would come in years."""
-    world = await begin(ECHO)
+    world = await begin(ECHO, jobs=retention.jobs(tmp_path, archived_days=1))
     world.clock.sleep(YEARS)
     ahead_ms = to_ms(world.clock.now())
-    await world.engine.write(lambda conn: cleanup.plan(conn, TaskId(world.ids.new()), now_ms=ahead_ms, at_ms=ahead_ms))
-
-    async def next_round_ms() -> int:
-        due_ms = await world.engine.read(tasks.next_due_ms)
-        assert due_ms is not None
-        return due_ms
+    await plan(world, kind, in_ms=0)
 
     async def planned_ahead() -> bool:
-        return await next_round_ms() >= ahead_ms + cleanup.EVERY_MS
+        return await next_round_ms(world) >= ahead_ms + cleanup.EVERY_MS
 
     _: bool = await eventually(planned_ahead)
     world.clock.sleep(-YEARS)
 
     async def planned_in_time() -> bool:
-        return await next_round_ms() <= to_ms(world.clock.now()) + cleanup.EVERY_MS
+        return await next_round_ms(world) <= to_ms(world.clock.now()) + cleanup.EVERY_MS
 
     _ = await eventually(planned_in_time)
+
+
+async def test_rounds_go_on_after_a_clock_that_was_one_round_ahead(begin: Begin, tmp_path: Path, kind: str) -> None:
+    """As at the start of a machine whose clock shows local time: the next round has the time that this one had."""
+    world = await begin(ECHO, jobs=retention.jobs(tmp_path, archived_days=1))
+    world.clock.sleep(ROUND)
+    await plan(world, kind, in_ms=cleanup.EVERY_MS)
+    world.clock.sleep(-ROUND)
+    now_ms = to_ms(world.clock.now())
+    await world.engine.write(lambda conn: tasks.hasten(conn, now_ms=now_ms, longest_ms=0))  # as each start does
+    assert await next_round_ms(world) <= to_ms(world.clock.now()) + cleanup.EVERY_MS
+    world.clock.sleep(ROUND)
+
+    async def planned_again() -> bool:
+        return await next_round_ms(world) > to_ms(world.clock.now()) + cleanup.EVERY_MS // 2
+
+    _: bool = await eventually(planned_again)
+
+
+async def test_one_round_waits_at_most_and_the_earlier_time_holds(begin: Begin, kind: str) -> None:
+    world = await begin(ECHO)
+    now_ms = to_ms(world.clock.now())
+    for in_ms in (3000_000, 3600_000, 1800_000):  # as each start of a daemon does
+        await plan(world, kind, in_ms=in_ms)
+    assert now_ms + 1800_000 <= await next_round_ms(world) <= to_ms(world.clock.now()) + 1800_000
+    assert await world.engine.read(tasks.counts) == {"pending": 1}

@@ -296,9 +296,16 @@ async def test_upkeep_forgets_what_was_done_long_ago_and_plans_itself_anew(begin
     await becomes(world, "done", "new")
     now_ms = to_ms(world.clock.now())
     for _ in range(2):  # as each start of a daemon does
-        await world.engine.write(lambda conn: cleanup.plan(conn, TaskId(world.ids.new()), now_ms=now_ms, at_ms=now_ms))
-    found = await becomes(world, "done", str(now_ms // cleanup.EVERY_MS))
-    assert found["attempts"] == 1
+        await world.engine.write(
+            lambda conn: tasks.plan(conn, TaskId(world.ids.new()), cleanup.KIND, now_ms=now_ms, at_ms=now_ms)
+        )
+
+    async def cleaned() -> bool:
+        done = "SELECT attempts FROM tasks WHERE kind = :kind AND status = 'done'"
+        return (1,) in await world.engine.read(lambda conn: conn.fetch(done, {"kind": cleanup.KIND}))
+
+    done: bool = await eventually(cleaned)
+    assert done
 
     def left(conn: Connection) -> list[tuple[object, ...]]:
         return conn.fetch("SELECT key, status FROM tasks WHERE kind <> :kind ORDER BY key", {"kind": cleanup.KIND})

@@ -3,10 +3,8 @@
 from palyra.background.queue import JobContext
 from palyra.core.clock import to_ms
 from palyra.core.ids import TaskId
-from palyra.core.task import NewTask
 from palyra.core.tool import JsonObject
 from palyra.journal.content import blobs
-from palyra.journal.engines.base import Connection
 from palyra.journal.ledger import accounts
 from palyra.journal.stores import idempotency_keys, tasks
 
@@ -14,13 +12,6 @@ KIND = "journal.cleanup"
 EVERY_MS = 3600_000
 TASKS_KEPT_MS = 24 * 3600_000
 SLICE = 500
-
-
-def plan(conn: Connection, task_id: TaskId, *, now_ms: int, at_ms: int) -> None:
-    """Schedule the next cleanup."""
-    tasks.add(
-        conn, task_id, NewTask(kind=KIND, key=str(at_ms // EVERY_MS), payload={}, not_before_ms=at_ms), now_ms=now_ms
-    )
 
 
 async def run(payload: JsonObject, context: JobContext) -> None:
@@ -34,7 +25,7 @@ async def run(payload: JsonObject, context: JobContext) -> None:
         pass
     await context.engine.write(lambda conn: accounts.sweep(conn, now_ms=now_ms))
     task_id = TaskId(context.ids.new())
-    await context.engine.write(lambda conn: plan(conn, task_id, now_ms=now_ms, at_ms=now_ms + EVERY_MS))
+    await context.engine.write(lambda conn: tasks.plan(conn, task_id, KIND, now_ms=now_ms, at_ms=now_ms + EVERY_MS))
 
 
 JOBS = {KIND: run}

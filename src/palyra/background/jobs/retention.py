@@ -8,12 +8,10 @@ from pathlib import Path
 from palyra.background.queue import Job, JobContext
 from palyra.core.clock import to_ms
 from palyra.core.ids import SessionId, TaskId
-from palyra.core.task import NewTask
 from palyra.core.tool import JsonObject
 from palyra.journal.archive import rotation
 from palyra.journal.archive.rotation import ArchiveInvalid
 from palyra.journal.atomic_file import FileNotWritable
-from palyra.journal.engines.base import Connection
 from palyra.journal.proof.export_proof import FileNotReadable
 from palyra.journal.stores import tasks
 
@@ -24,12 +22,6 @@ WORK_SECONDS = 20.0
 """A task has one minute; what is not done by then waits for the next round."""
 
 log = logging.getLogger(__name__)
-
-
-def plan(conn: Connection, task_id: TaskId, *, now_ms: int, at_ms: int) -> None:
-    """Schedule the next rotation."""
-    key = str(at_ms // EVERY_MS)
-    tasks.add(conn, task_id, NewTask(kind=KIND, key=key, payload={}, not_before_ms=at_ms), now_ms=now_ms)
 
 
 def jobs(folder: Path, *, archived_days: int) -> dict[str, Job]:
@@ -47,7 +39,7 @@ async def _run(folder: Path, kept_for: timedelta, context: JobContext) -> None:
     now_ms, before_ms = to_ms(now), to_ms(now - kept_for)
     task_id = TaskId(context.ids.new())
     # First, so that a problem with one session does not stop the rotation of all others.
-    await context.engine.write(lambda conn: plan(conn, task_id, now_ms=now_ms, at_ms=now_ms + EVERY_MS))
+    await context.engine.write(lambda conn: tasks.plan(conn, task_id, KIND, now_ms=now_ms, at_ms=now_ms + EVERY_MS))
     for session_id in await context.engine.read(rotation.unfinished):
         await _clear(session_id, context)
     after = ""

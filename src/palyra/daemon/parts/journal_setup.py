@@ -179,9 +179,9 @@ async def prepare_journal(
             record = TokenRecord(TokenId(ids.new()), OWNER, "made at first start", now_ms)
             tokens.insert(conn, record, secret)
         welcome(conn, OWNER, ids=ids)
-        cleanup.plan(conn, TaskId(ids.new()), now_ms=now_ms, at_ms=now_ms + cleanup.EVERY_MS)
+        tasks.plan(conn, TaskId(ids.new()), cleanup.KIND, now_ms=now_ms, at_ms=now_ms + cleanup.EVERY_MS)
         if settings.retention.archived_days > 0:
-            retention.plan(conn, TaskId(ids.new()), now_ms=now_ms, at_ms=now_ms)
+            tasks.plan(conn, TaskId(ids.new()), retention.KIND, now_ms=now_ms, at_ms=now_ms)
         meta.set_once(conn, "public_key", signer.public_key)
         return meta.set_once(conn, "journal_id", ids.new())
 

@@ -34,6 +34,25 @@ def add(conn: Connection, task_id: TaskId, task: NewTask, *, now_ms: int) -> boo
     return row is not None
 
 
+def plan(conn: Connection, task_id: TaskId, kind: str, *, now_ms: int, at_ms: int) -> None:
+    """Schedule the next round of a task that repeats. One round waits at most, and of two times the earlier holds.
+
+    A round that is running does not count: it is the one that plans the next.
+    """
+    waiting = conn.fetch_one(
+        "SELECT task_id, not_before_ms FROM tasks WHERE kind = :kind AND status = 'pending' AND lease_owner IS NULL"
+        " ORDER BY not_before_ms LIMIT 1",
+        {"kind": kind},
+    )
+    if waiting is None:
+        add(conn, task_id, NewTask(kind=kind, key=task_id, payload={}, not_before_ms=at_ms), now_ms=now_ms)
+    elif waiting[1] > at_ms:
+        conn.execute(
+            "UPDATE tasks SET not_before_ms = :at_ms, created_ms = :now_ms WHERE task_id = :task_id",
+            {"task_id": waiting[0], "at_ms": at_ms, "now_ms": now_ms},
+        )
+
+
 def claim(conn: Connection, *, owner: str, now_ms: int, limit: int) -> list[tuple[Lease, Task]]:
     """Take up to `limit` tasks that are due."""
     return [
