@@ -1,8 +1,14 @@
 """What an event says to a person: on a tape's listing, while a run is followed, and in a trace."""
 
 import json
+from collections.abc import Iterable
+from datetime import timedelta
 from typing import assert_never
 
+import msgspec
+
+from palyra.core.artifact import FileCheckpoint
+from palyra.core.attestation import ProgramRun
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -53,6 +59,14 @@ from palyra.core.tool import JsonObject
 
 LABEL_CHARS = 60
 ARGUMENT_CHARS = 100
+TRACE_CHARS = 160
+
+Cause = (
+    (RunAccepted | HistoryAttached | InputSteered)
+    | (RunResumed | LimitReached | CancelRequested | RunCompleted | RunFailed | RunCancelled)
+    | (ToolProposed | PolicyDecided | ApprovalRequested | ToolStarted | CallHandedOver | ChildStarted)
+)
+"""The events with a node of their own in a trace."""
 
 
 def describe(event: TapeEvent | None) -> str:
@@ -228,3 +242,90 @@ def overrun_text(one: BudgetOverrun) -> str:
         return f"{stands}{used:,} of {cap:,} tokens per {one.per.value}, including this turn"
     money = f"{format_money(used, one.unit)} of {format_money(cap, one.unit)}"
     return f"{stands}{money} per {one.per.value}, including this turn"
+
+
+def cause_text(event: Cause) -> str:
+    """Return what an event says in a trace."""
+    match event:
+        case RunAccepted(text=text) | InputSteered(text=text):
+            return _quoted(text)
+        case HistoryAttached(role=role, text=text):
+            return f"{role.value}: {_quoted(text)}"
+        case RunResumed(reason=reason):
+            return f"interrupted and resumed: {reason}"
+        case LimitReached(limit=limit):
+            return f"reached the limit of {limit.value.replace('_', ' ')}"
+        case CancelRequested(reason=reason):
+            return f"cancel requested: {reason}"
+        case RunCompleted():
+            return "answered"
+        case RunFailed(code=code, reason=reason):
+            return f"failed: {reason} [{code}]"
+        case RunCancelled(reason=reason):
+            return f"was cancelled: {reason}"
+        case ToolProposed(tool=tool, arguments=arguments):
+            return f"{tool} {trace_line(msgspec.json.encode(arguments).decode())}"
+        case PolicyDecided(verdict=verdict, policies=policies, reason=reason, grant_id=grant_id):
+            clauses = f" by {', '.join(policies)}" if policies else ""
+            grant = f" (grant {grant_id})" if grant_id else ""
+            return f"{verdict.value}{clauses}: {reason}{grant}"
+        case ApprovalRequested():
+            return f"{_request_text(event)}, not answered yet"
+        case ToolStarted():
+            return "started, with no end on the tape"
+        case CallHandedOver():
+            return "handed over to the client, whose tool it is"
+        case ChildStarted(child_run_id=child, text=text):
+            return f"delegated to run {child}: {_quoted(text)}"
+        case _:
+            assert_never(event)
+
+
+def resolution_text(event: ApprovalResolved, request: ApprovalRequested | None) -> str:
+    """Return how an approval request was answered, or that it expired, for a trace."""
+    edited = ", with edited arguments" if event.arguments is not None else ""
+    text = f": {event.reason}" if event.reason else ""
+    beyond = f", {_request_text(request)}" if request is not None and request.budgets else ""
+    return f"{event.decision.value.replace('_', ' ')} by {event.actor}, {event.scope.value}{beyond}{edited}{text}"
+
+
+def _request_text(event: ApprovalRequested) -> str:
+    names = ", ".join(one.budget for one in event.budgets)
+    return f"requested to exceed the budget {names}" if names else "requested"
+
+
+def turn_text(event: ModelTurnStarted, ended: ModelTurnEnded | None, discarded: ModelTurnDiscarded | None) -> str:
+    """Return what a model turn was, for a trace."""
+    return _joined(
+        f"{event.turn}, {' '.join(dict.fromkeys((event.provider, event.model)))}",
+        ended is not None and f"{ended.usage.input_tokens} tokens in, {ended.usage.output_tokens} out",
+        discarded is not None and f"discarded: {discarded.reason}",
+    )
+
+
+def execution_text(event: ToolFinished | ChildEnded, took: timedelta | None, programs: Iterable[ProgramRun]) -> str:
+    """Return how an execution ended, for a trace; one that never started took no time."""
+    outcome = event.outcome.value
+    return _joined(
+        f"{outcome}, never started" if took is None else f"{outcome} after {took.total_seconds():.1f} s",
+        *(f"sandbox {ran.tier}, {ran.stopped or f'exit code {ran.exit_code}'}" for ran in programs),
+    )
+
+
+def file_text(checkpoint: FileCheckpoint) -> str:
+    """Return what happened to a file, for a trace."""
+    if checkpoint.call_id is None:
+        return f"restored {checkpoint.path}"
+    if checkpoint.before_digest is None:
+        return f"made {checkpoint.path}"
+    return f"{'deleted' if checkpoint.after_digest is None else 'changed'} {checkpoint.path}"
+
+
+def trace_line(text: str) -> str:
+    """Return a text on one line of a trace."""
+    line = " ".join(text.split())
+    return line if len(line) <= TRACE_CHARS else line[: TRACE_CHARS - 1] + "…"
+
+
+def _quoted(text: str) -> str:
+    return f"“{trace_line(text)}”"

@@ -26,7 +26,7 @@ from palyra.journal.stores import approvals, policy_decisions, runs, sessions
 from palyra.runs.services.approvals import CODE_CHARS
 from palyra.runs.trace import builder
 from palyra.runs.trace.builder import TraceFocus, focus_on, run_tree
-from palyra.runs.trace.nodes import event_node, file_node
+from palyra.runs.trace.nodes import file_node, session_node
 from palyra.sandbox.files.workspace import Workspace
 
 LAST = "last"
@@ -121,7 +121,7 @@ class _TraceSearch:
         entry = page[0]
         if entry.run_id is None:
             assert isinstance(entry.event, SessionEvent)
-            return self._traced("entry", event_node(entry, subject=True))
+            return self._traced("entry", session_node(entry, subject=True))
         return self._traced("entry", self._tree(entry.run_id, at=tape_seq))
 
     def _approval(self, requested: str) -> Trace | None:
@@ -180,7 +180,7 @@ class _TraceSearch:
             return None
         entries = tape.since(self._conn, SessionId(ledger_turn.session_id), EMBEDDED, at_ms=ledger_turn.at_ms)
         links = [
-            event_node(entry, subject=True)
+            session_node(entry, subject=True)
             for entry in entries
             if getattr(entry.event, "request_id", None) == requested
         ]

@@ -43,19 +43,10 @@ from palyra.runs.trace.nodes import (
     CallTrace,
     TurnTrace,
     approval_node,
-    call_node,
-    child_node,
-    end_node,
+    cause_node,
     execution_node,
-    handed_over_node,
-    history_node,
-    input_node,
-    open_approval_node,
-    policy_node,
     result_of,
-    steered_node,
     turn_node,
-    unfinished_node,
 )
 
 
@@ -124,11 +115,9 @@ class _TraceBuilder:
     def take(self, entry: Entry, event: Event) -> None:
         match event:
             case RunAccepted():
-                self._root = input_node(entry, event)
-            case HistoryAttached():
-                self._add(entry, history_node(entry, event))
-            case InputSteered():
-                self._add(entry, steered_node(entry, event))
+                self._root = cause_node(entry, event)
+            case HistoryAttached() | InputSteered():
+                self._add(entry, cause_node(entry, event))
             case ContextAssembled():
                 self._context = event
             case ModelTurnStarted():
@@ -152,36 +141,28 @@ class _TraceBuilder:
                 else:
                     self._turn.calls.append(call)
             case RunResumed() | LimitReached() | CancelRequested() | RunCompleted() | RunFailed() | RunCancelled():
-                self._add(entry, end_node(entry, event))
+                self._add(entry, cause_node(entry, event))
             case _:
                 self._take_of_call(entry, event)
 
     def _take_of_call(self, entry: Entry, event: Event) -> None:
         match event:
-            case PolicyDecided():
-                self._calls[event.call_id].nodes.append(policy_node(entry, event))
+            case PolicyDecided() | CallHandedOver() | ChildStarted():
+                self._calls[event.call_id].nodes.append(cause_node(entry, event))
             case ApprovalRequested(budgets=budgets) if budgets:
                 self._asked[event.approval_id] = (entry, event)
-                self._add(entry, open_approval_node(entry, event))
+                self._add(entry, cause_node(entry, event))
             case ApprovalResolved(call_id=""):
                 self._answered(entry, event)
             case ApprovalRequested():
                 self._calls[event.call_id].approval[event.approval_id] = (entry, event)
             case ApprovalResolved():
                 call = self._calls[event.call_id]
-                call.nodes.append(approval_node(entry, event, call.approval.pop(event.approval_id, None)))
+                call.nodes.append(approval_node(entry, event, call.approval.pop(event.approval_id, (entry, None))[1]))
             case ToolStarted():
                 call = self._calls[event.call_id]
                 call.started, call.attempts = (entry, event), event.attempt
-            case ToolFinished():
-                call = self._calls[event.call_id]
-                call.nodes.append(execution_node(entry, event, call))
-                self._seen.append(result_of(call, event.outcome.value, event.labels))
-            case CallHandedOver():
-                self._calls[event.call_id].nodes.append(handed_over_node(entry, event))
-            case ChildStarted():
-                self._calls[event.call_id].nodes.append(child_node(entry, event))
-            case ChildEnded():
+            case ToolFinished() | ChildEnded():
                 call = self._calls[event.call_id]
                 call.nodes.append(execution_node(entry, event, call))
                 self._seen.append(result_of(call, event.outcome.value, event.labels))
@@ -192,7 +173,7 @@ class _TraceBuilder:
         """Replace the approval request about budgets with its answer."""
         request = self._asked.pop(event.approval_id)
         self._parts = [(seq, part) for seq, part in self._parts if seq != request[0].tape_seq]
-        self._add(entry, approval_node(entry, event, request))
+        self._add(entry, approval_node(entry, event, request[1]))
 
     def _spend(self, micros: int | None) -> None:
         if micros is not None:
@@ -229,15 +210,15 @@ class _TraceBuilder:
 
     def _call(self, call: CallTrace, focus: TraceFocus) -> TraceNode:
         call_id = call.event.call_id
-        links = [*call.nodes, *(open_approval_node(entry, event) for entry, event in call.approval.values())]
+        links = [*call.nodes, *(cause_node(entry, event) for entry, event in call.approval.values())]
         if call.started is not None and not any(link.kind == "execution" for link in links):
-            links.append(unfinished_node(*call.started))
+            links.append(cause_node(*call.started))
         if (child := self._below.get(call_id)) is not None:
             links = [replace(link, then=(child,)) if link.kind == "child" else link for link in links]
         links += self._left.get(call_id, ())
         then = tuple(_marked(part, focus) for part in links)
         requested = focus.call_id == call_id and not any(link.subject for part in then for link in walk_nodes(part))
-        return replace(call_node(call), then=then, subject=requested)
+        return replace(cause_node(call.proposed, call.event), then=then, subject=requested)
 
     @property
     def _turn(self) -> TurnTrace:

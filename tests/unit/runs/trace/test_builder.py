@@ -19,7 +19,7 @@ from palyra.core.run.state import RunStatus
 from palyra.core.tool import CallOutcome, Verdict
 from palyra.core.trace.tree import TraceNode, walk_nodes
 from palyra.runs.trace.builder import TraceFocus, focus_on, proposes, run_tree
-from palyra.runs.trace.nodes import event_node, file_node
+from palyra.runs.trace.nodes import file_node, session_node
 from tests.support.builders import (
     ANA,
     AT,
@@ -217,7 +217,7 @@ def test_long_texts_are_cut_and_lines_are_lines() -> None:
 
 def test_an_event_of_a_session_stands_for_itself() -> None:
     (entry,) = on_tape(SessionRenamed(at=AT, actor=ANA, title="Milk"))
-    link = event_node(entry, subject=True)
+    link = session_node(entry, subject=True)
     assert (link.kind, link.what, link.by, link.facts) == ("session", "session renamed", ANA, {"title": "Milk"})
 
 
