@@ -11,7 +11,7 @@ from palyra.core.events import InputMode
 from palyra.core.message import TextInvalid
 from palyra.core.session import SessionRef
 from palyra.journal.stores.idempotency_keys import IdempotencyKeyConflict
-from palyra.runs.services.intake import IdempotencyKeyInvalid
+from palyra.runs.services.idempotency import IdempotencyKeyInvalid
 from tests.integration.cast import ECHO, held, on_sqlite
 from tests.integration.conftest import Begin
 from tests.support.clock import MovableClock

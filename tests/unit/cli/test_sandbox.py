@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from palyra.cli.app import palyra, run
-from palyra.cli.doctor.checks import OK, WARN, check_sandbox, check_search
+from palyra.cli.doctor.check import OK, WARN
+from palyra.cli.doctor.checks import check_sandbox, check_search
 from palyra.home import Home
 from palyra.sandbox.base import SandboxJob, SandboxUnavailable, Tier
 from palyra.sandbox.files.root import WorkspaceRoot

@@ -1,4 +1,4 @@
-"""The doctor's checks: one function for each, each with a fix."""
+"""The doctor's checks: one function for each, each with a fix; those of the journal are in `journal_checks.py`."""
 
 import asyncio
 import calendar
@@ -8,17 +8,15 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from palyra.cli.doctor.check import FAIL, OK, WARN, Check, error_text
+from palyra.cli.doctor.journal_checks import check_journal, check_tapes
 from palyra.cli.errors import describe
-from palyra.cli.journal.commands import walk
 from palyra.cli.options import STATUS_SECONDS, Invocation
 from palyra.cli.sandbox import check_memory_accounting, check_tier, try_search
-from palyra.cli.terminal.output import date_time, plural
-from palyra.config import references
-from palyra.core.clock import MAX_AHEAD_MS, from_ms
+from palyra.cli.terminal.output import plural
 from palyra.core.errors import PalyraError
 from palyra.core.model.catalog import DialectName, ModelProvider, split_model_name
 from palyra.core.version import VERSION
@@ -26,20 +24,11 @@ from palyra.gateway.client.client import Client
 from palyra.gateway.client.errors import TokenRejected, TokenUnusable
 from palyra.gateway.client.target import find_daemon, find_target, is_held, read_token
 from palyra.home import Home, HomeOwnerMismatch, HomePermissionsTooOpen
-from palyra.journal import migrate
-from palyra.journal.proof import tape_proof
-from palyra.journal.stores import sessions
-from palyra.journal.vault import secrets
-from palyra.journal.vault.vault_key import VaultKeySource
 from palyra.sandbox.base import Tier
 from palyra.sandbox.wasm.module import ModuleJob
 from palyra.sandbox.wasm.runner import NOTHING, WasmRunner
 from palyra.settings import Settings
 from palyra.tools.plugins.installed import FaultyPlugin, load_all
-
-OK = "ok"
-WARN = "warn"
-FAIL = "fail"
 
 MIN_PYTHON = (3, 11)
 LOW_SPACE_BYTES = 500 * 1024 * 1024
@@ -47,18 +36,6 @@ NO_SPACE_BYTES = 50 * 1024 * 1024
 FIRST_YEAR = 2024
 """A clock that shows an earlier year was never set."""
 SKEW_SECONDS = 120
-QUICK_BYTES = 64 * 1024 * 1024
-"""A journal up to this size is verified within a few seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The result of a check, and how to fix it."""
-
-    name: str
-    state: str
-    what: str
-    remedy: str = ""
 
 
 def check_all(invocation: Invocation) -> list[Check]:
@@ -265,7 +242,7 @@ def check_wasm() -> Check:
         outcome = asyncio.run(WasmRunner().run(ModuleJob(module=NOTHING)))
     except (PalyraError, OSError) as error:
         return Check(
-            "wasm", WARN, f"modules cannot run: {_error_text(error)}", "Reinstall Palyra with its dependencies."
+            "wasm", WARN, f"modules cannot run: {error_text(error)}", "Reinstall Palyra with its dependencies."
         )
     if not outcome.ok:
         return Check("wasm", WARN, f"a test module failed: {outcome.stopped}", "Reinstall Palyra.")
@@ -327,102 +304,6 @@ def check_mcp(invocation: Invocation, settings: Settings) -> Iterator[Check]:
             yield Check("mcp", state, part.detail, "" if state == OK else "See `palyra mcp list`.")
 
 
-def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
-    """Check that the journal can be read, has a known schema, and verifies."""
-    where = "PostgreSQL" if settings.journal.database_url else "journal"
-    if not settings.journal.database_url and not home.journal.exists():
-        if home.key.exists():
-            # The key is created after the journal, and outlives it.
-            remedy = "Restore it from a backup: `palyra backup restore`."
-            yield Check("journal", FAIL, f"{home.journal} is missing, but its key exists", remedy)
-        else:
-            yield Check("journal", OK, "does not exist yet", "The first start creates it.")
-        return
-    try:
-        with tape_proof.open_snapshot(home, settings) as conn:
-            schema, known_count = migrate.current(conn), migrate.steps(conn.dialect.name)[-1].number
-            newest_ms = sessions.newest_ms(conn) if schema == known_count else 0
-    except Exception as error:
-        # The doctor continues whatever it finds, and a damaged file makes the database fail in many ways.
-        yield Check(where, FAIL, _error_text(error), "See `palyra logs`. If the file is damaged, restore a backup.")
-        return
-    yield _check_schema(where, schema, known_count=known_count)
-    if schema == known_count:
-        yield from check_times(newest_ms)
-        yield _check_chain(home, settings)
-        yield from check_vault(home, settings)
-
-
-def check_tapes(invocation: Invocation) -> Iterator[Check]:
-    """Report what the daemon found when it verified the tapes, if something does not verify."""
-    daemon = find_daemon(invocation.home)
-    if daemon is not None and daemon.warning is not None:
-        yield Check("tapes", FAIL, daemon.warning)
-
-
-def check_times(newest_ms: int) -> Iterator[Check]:
-    """Check whether entries were recorded while the clock was ahead: by the current clock they are in the future."""
-    # This checks the machine's own clock, so it is read directly.
-    if newest_ms > calendar.timegm(time.gmtime()) * 1000 + MAX_AHEAD_MS:
-        yield Check(
-            "times",
-            WARN,
-            f"the newest entry is from {date_time(from_ms(newest_ms))}, which is in the future",
-            "If the clock is wrong, set it. If it is correct now, it was ahead then: those sessions and runs are listed"
-            " last, and approvals given then for a limited time are requested again.",
-        )
-
-
-def check_vault(home: Home, settings: Settings) -> Iterator[Check]:
-    """Check that the stored secrets can be decrypted."""
-    try:
-        with tape_proof.open_snapshot(home, settings) as conn:
-            sealed = secrets.keys(conn)
-        if not sealed:
-            return
-        vault_key_source = VaultKeySource(home.vault_key, reference=references(settings).get("vault.key"))
-        if (key := vault_key_source.load()) is None:
-            raise vault_key_source.missing()
-    except PalyraError as error:
-        yield Check("secrets", FAIL, error.detail)
-        return
-    count = sum(sealed.values())
-    if lost := count - sealed.get(key.key_id, 0):
-        remedy = (
-            "Restore the previous key, or set the secrets again (`palyra secrets` lists them). Without that key,"
-            " secrets that were sealed in messages (`palyra secrets sealed`) can only be deleted."
-        )
-        yield Check(
-            "secrets", FAIL, f"{lost} of {plural(count, 'secret')} cannot be decrypted with the vault key", remedy
-        )
-    else:
-        yield Check("secrets", OK, f"{plural(count, 'secret')} can be decrypted")
-
-
-def _check_schema(where: str, schema: int, *, known_count: int) -> Check:
-    if schema > known_count:
-        what = f"schema {schema} is newer than this version supports ({known_count})"
-        return Check(where, FAIL, what, "Use the version of Palyra that wrote it, or a newer one.")
-    if schema < known_count:
-        return Check(where, WARN, f"schema {schema}; the next start migrates it to {known_count}")
-    return Check(where, OK, f"readable, schema {schema}")
-
-
-def _check_chain(home: Home, settings: Settings) -> Check:
-    if settings.journal.database_url or home.journal.stat().st_size > QUICK_BYTES:
-        return Check(
-            "tapes", OK, "not verified here, because it takes long", "Verify them with `palyra journal verify`."
-        )
-    try:
-        report = walk(home, settings)
-    except Exception as error:
-        return Check("tapes", FAIL, _error_text(error), "Restore a backup of the journal.")
-    if not report.ok:
-        what = f"verification failed: {report.problems[0].what}"
-        return Check("tapes", FAIL, what, "See `palyra journal verify`.")
-    return Check("tapes", OK, f"verified: {plural(report.sessions, 'session')}, {plural(report.entries, 'entry')}")
-
-
 def _nearest(path: Path) -> Path:
     return next(target_path for target_path in (path, *path.parents) if target_path.exists())
 
@@ -433,7 +314,3 @@ def _check_mode(name: str, path: Path, *, requested: int) -> Check:
         what = f"{path} is accessible to other users (mode {mode:04o})"
         return Check(name, FAIL, what, f"chmod {requested:o} {path}")
     return Check(name, OK, f"{path} (mode {mode:04o})")
-
-
-def _error_text(error: Exception) -> str:
-    return error.detail if isinstance(error, PalyraError) else str(error)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from palyra.cli.doctor.checks import FAIL, OK, WARN, Check, check_all
+from palyra.cli.doctor.check import FAIL, OK, WARN, Check
+from palyra.cli.doctor.checks import check_all
 from palyra.cli.doctor.support_bundle import write_bundle
 from palyra.cli.exit_codes import Exit
 from palyra.cli.options import Invocation, PalyraCommand

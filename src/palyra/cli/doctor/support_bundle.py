@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from palyra.cli.daemon.logs import last_lines
-from palyra.cli.doctor.checks import Check
+from palyra.cli.doctor.check import Check
 from palyra.cli.options import Invocation
 from palyra.config import effective
 from palyra.core.errors import PalyraError

@@ -205,6 +205,14 @@ class RunState(Struct, frozen=True):
         return bounded and all(call.call.malformed for call in self.calls)
 
     @property
+    def may_ask_model(self) -> bool:
+        """Whether a model turn may start."""
+        free = self.turn is None and self.question is None and self.refused is None and self.cancel is None
+        # A handed-over call is the caller's to execute: the model sees its result in another run.
+        free = free and not self.is_handed_over
+        return free and self.started and all(c.stage in SETTLED for c in self.calls)
+
+    @property
     def has_text(self) -> bool:
         """Whether the current turn contains more than whitespace."""
         return any(not piece.isspace() and piece for piece in self.text)
@@ -215,3 +223,9 @@ class RunState(Struct, frozen=True):
             if candidate.call.call_id == call_id:
                 return candidate
         raise RunEventInvalid(f"the current turn has no call {call_id}")
+
+
+def require(fits: bool, otherwise: str) -> None:
+    """Raise `RunEventInvalid` with that reason if an event does not fit."""
+    if not fits:
+        raise RunEventInvalid(otherwise)

@@ -51,8 +51,6 @@ SETTINGS_COST = 100
 
 _PING = b"palyra.."
 _GRPC = re.compile(r"application/grpc(?:[+;].*)?")
-_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])", re.ASCII)
-_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 log = logging.getLogger(__name__)
 
@@ -303,10 +301,7 @@ class GrpcConnection(asyncio.Protocol):
         elif not _GRPC.fullmatch(headers.get("content-type", "")):
             self._decline(event, "415")
         else:
-            seconds = _seconds(headers.get("grpc-timeout"))
-            call = self._calls[stream_id] = ServerCall(
-                self, stream_id, headers.get(":path", ""), headers, seconds=seconds
-            )
+            call = self._calls[stream_id] = ServerCall(self, stream_id, headers)
             self._accept(call)
 
     def _decline(self, event: RequestReceived, status: str) -> None:
@@ -393,9 +388,3 @@ class GrpcConnection(asyncio.Protocol):
         data = self._http2.data_to_send()
         if data and not self._over:
             self._transport.write(data)
-
-
-def _seconds(text: str | None) -> float | None:
-    """Return the client's timeout in seconds; None if there is none, or it is not valid."""
-    match = _TIMEOUT.fullmatch(text or "")
-    return int(match[1]) * _UNITS[match[2]] if match else None

@@ -6,6 +6,7 @@ room for it; the status follows when everything before it was sent.
 """
 
 import asyncio
+import re
 import struct
 from collections import deque
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ _BEGIN: Headers = (
     ("content-type", "application/grpc"),
     ("grpc-accept-encoding", "identity"),
 )
+_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])", re.ASCII)
+_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _MAX_DETAIL = 1_000
 """Clients limit the size of trailers; a longer text would hide the status itself."""
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
@@ -59,13 +62,11 @@ class CallConnection(Protocol):
 class ServerCall:
     """See the module. The connection feeds it; the method that serves it reads, writes and finishes."""
 
-    def __init__(
-        self, line: CallConnection, stream_id: int, path: str, metadata: dict[str, str], *, seconds: float | None
-    ) -> None:
-        """`seconds` is the caller's timeout."""
-        self.path = path
+    def __init__(self, line: CallConnection, stream_id: int, metadata: dict[str, str]) -> None:
+        self.path = metadata.get(":path", "")
         self.metadata = metadata
-        self.seconds = seconds
+        self.seconds = _seconds(metadata.get("grpc-timeout"))
+        """The caller's timeout."""
         self.task: asyncio.Task[None] | None = None
         self.gone = False
         """Nothing can be sent any more: the status was sent, or the client has left."""
@@ -210,3 +211,9 @@ class ServerCall:
         if self._owed >= GRANT_BYTES:
             self._line.grant(self._stream_id, self._owed)
             self._owed = 0
+
+
+def _seconds(text: str | None) -> float | None:
+    """Return the client's timeout in seconds; None if there is none, or it is not valid."""
+    match = _TIMEOUT.fullmatch(text or "")
+    return int(match[1]) * _UNITS[match[2]] if match else None

@@ -1,37 +1,30 @@
 """A model that is called over HTTP: one attempt, with timeouts, limits, and one sentence for each failure.
 
 The dialect builds the request and parses the answer. What is common to all dialects is here: keys, connection errors,
-redaction, and the invariants of a turn.
+and redaction. `answer.py` checks the invariants of a turn.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
 
 from palyra.core.errors import PalyraError
 from palyra.core.model.catalog import Capabilities, ModelCard, ModelProvider
-from palyra.core.model.prompt import CallProposed, ModelEvent, Prompt, ReasoningDelta, TextDelta, TurnDone
-from palyra.core.spending.usage import Usage
+from palyra.core.model.prompt import ModelEvent, Prompt, TurnDone
 from palyra.providers.base import FailureKind, ProviderFailed
-from palyra.providers.dialect import AnswerReader, Dialect, ModelTarget, ProviderRequest
+from palyra.providers.dialect import Dialect, ModelTarget, ProviderRequest
 from palyra.providers.failures import BROKE_OFF, failure, quoted, retry_after
-from palyra.providers.tool_calls import call_id
+from palyra.providers.transport.answer import AnswerInProgress
 from palyra.providers.transport.http import MAX_LIST_BYTES, ProviderHttpClient, RequestFailed, ResponseStream
 from palyra.providers.transport.key_redaction import KeyRedactor
-from palyra.providers.transport.sse import Event, EventTooLarge, SseParser, begins
+from palyra.providers.transport.sse import EventTooLarge, begins
 from palyra.providers.transport.unstreamed import as_events
-from palyra.providers.usage_estimate import estimate
 from palyra.secret_references import KINDS
 
-MAX_REASONING_CHARS = 4 * 1024 * 1024
-MAX_CALL_CHARS = 8 * 1024 * 1024
-"""The maximum size of all calls of a turn, once parsed: a dialect that gets them in pieces has its own limits."""
 MAX_PASSED_ON_BYTES = 48 * 1024 * 1024
-MAX_TOKENS = 1_000_000_000
-"""A higher count is not plausible."""
 LARGE_BYTES = 256 * 1024
 """Images larger than this in total are encoded off the event loop."""
 BODY_SECONDS = 10.0
@@ -90,7 +83,7 @@ class RemoteProvider:
             request = await self._request(prompt)
             async with await self._send(request, hidden) as answer:
                 piece = await self._begun(answer)
-                turn = _AnswerInProgress(prompt, self._target, self._speaks.reader(prompt, self._target))
+                turn = AnswerInProgress(prompt, self._target, self._speaks.reader(prompt, self._target))
                 while piece:
                     for event in turn.take(piece):
                         if type(event) is TurnDone:
@@ -308,85 +301,6 @@ def full_model_card(settings: ModelProvider, speaks: Dialect, model: str) -> Mod
             for field in ModelCard.__struct_fields__
         }
     )
-
-
-class _AnswerInProgress:
-    """One answer in progress: checks what must hold for every provider."""
-
-    def __init__(self, prompt: Prompt, target: ModelTarget, reader: AnswerReader) -> None:
-        self._prompt = prompt
-        self._target = target
-        self._reader = reader
-        self._events = SseParser()
-        self._spoken: list[str] = []
-        self._reasoning_chars = self._sealed_bytes = self._call_chars = 0
-        self._ids: set[str] = set()
-
-    def take(self, piece: bytes) -> Iterator[ModelEvent]:
-        """Yield what some bytes add."""
-        return self._read(self._events.feed(piece))
-
-    def end(self) -> Iterator[ModelEvent]:
-        """Yield what is left when the stream has ended."""
-        yield from self._read(self._events.end())
-        for event in self._reader.end():
-            yield event if type(event) is TextDelta else self._checked(event)
-
-    def _read(self, events: list[Event]) -> Iterator[ModelEvent]:
-        spoken = self._spoken
-        for name, data in events:
-            for event in self._reader.feed(name, data):
-                # Most events are text, and need no processing.
-                if type(event) is TextDelta:
-                    spoken.append(event.text)
-                    yield event
-                else:
-                    yield self._checked(event)
-
-    def _checked(self, event: ModelEvent) -> ModelEvent:
-        match event:
-            case ReasoningDelta():
-                self._reasoning_chars += len(event.text)
-                # Encrypted data is not read here, but it is stored.
-                self._sealed_bytes += len(msgspec.json.encode(event.data)) if event.data else 0
-                if max(self._reasoning_chars, self._sealed_bytes) > MAX_REASONING_CHARS:
-                    raise failure(self._target, FailureKind.MALFORMED, why="the reasoning is too long")
-                return event
-            case CallProposed():
-                arguments = str(event.arguments)
-                self._call_chars += len(arguments) + len(event.tool)
-                if self._call_chars > MAX_CALL_CHARS:
-                    raise failure(self._target, FailureKind.MALFORMED, why="the arguments are too long")
-                self._spoken.append(arguments)
-                return msgspec.structs.replace(event, call_id=self._unique(event.call_id))
-            case TurnDone():
-                return TurnDone(stop=event.stop, usage=self._counted(event.usage))
-            case _:
-                return event
-
-    def _unique(self, value: str) -> str:
-        requested = value or call_id(self._prompt, len(self._ids))
-        number = 2
-        while requested in self._ids:
-            requested, number = f"{value or 'call'}_{number}", number + 1
-        self._ids.add(requested)
-        return requested
-
-    def _counted(self, usage: Usage) -> Usage:
-        """Return the usage if it is plausible, otherwise our estimate."""
-        counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
-        if usage.tokens > 0 and all(0 <= count <= MAX_TOKENS for count in (*counts, usage.reasoning_tokens)):
-            cached = min(usage.cached_tokens, usage.input_tokens)
-            written = min(usage.cache_write_tokens, usage.input_tokens - cached)
-            return msgspec.structs.replace(usage, cached_tokens=cached, cache_write_tokens=written)
-        guess = estimate(self._prompt, "".join(self._spoken))
-        thought = (self._reasoning_chars + 3) // 4
-        return Usage(
-            input_tokens=guess.input_tokens,
-            output_tokens=guess.output_tokens + thought,
-            reasoning_tokens=thought,
-            estimated=True,
-        )
 
 
 def _address(base_url: str, path: str) -> str:

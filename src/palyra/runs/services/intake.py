@@ -1,17 +1,15 @@
 """Accepts messages: the only way in. Every message, from any channel, becomes a run here or joins one."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 
-import msgspec
 from msgspec.structs import replace
 
 from palyra.core.agent import Agent
 from palyra.core.clock import to_ms
-from palyra.core.errors import Conflict, Invalid, Unavailable
+from palyra.core.errors import Conflict, Unavailable
 from palyra.core.events import (
     ApprovalDecision,
     ApprovalResolved,
@@ -23,7 +21,6 @@ from palyra.core.events import (
 )
 from palyra.core.ids import PrincipalId, RunId
 from palyra.core.message import (
-    MAX_IDEMPOTENCY_KEY_CHARS,
     MAX_MESSAGE_BYTES,
     AcceptedMessage,
     Inbound,
@@ -31,18 +28,16 @@ from palyra.core.message import (
     MessageTooLarge,
     clean_text,
 )
-from palyra.core.model.request_options import NO_REQUEST_OPTIONS
 from palyra.core.policy import labels
 from palyra.core.run.state import CallStage, RunState, RunStatus
 from palyra.core.session import SessionArchivedError
 from palyra.core.stop import EmergencyStop
 from palyra.journal.content import images
 from palyra.journal.engines.base import Connection, Engine
-from palyra.journal.stores import idempotency_keys, runs
-from palyra.journal.stores.idempotency_keys import IdempotencyClaim
+from palyra.journal.stores import runs
 from palyra.runs.recording.replay import replay
 from palyra.runs.recording.session_writer import SessionWriter
-from palyra.runs.services import attached_history, reissue
+from palyra.runs.services import attached_history, idempotency, reissue
 from palyra.runs.services.agents import choose
 from palyra.runs.services.attached_history import AttachedHistory
 from palyra.runs.services.emergency_stops import StopService, WorkStopped
@@ -53,22 +48,11 @@ from palyra.runs.system import System
 Prefetch = Callable[[Connection, RunState, Agent], None]
 ReserveSlot = Callable[[PrincipalId], AbstractContextManager[str | None]]
 
-_encode = msgspec.json.Encoder()
-_answer = msgspec.json.Decoder(AcceptedMessage)
-
 
 class RunQueueFull(Unavailable):
     """The session has the maximum number of queued inputs, or you have the maximum number of open runs. Wait, or cancel
     one.
     """
-
-
-class IdempotencyKeyInvalid(Invalid):
-    """The idempotency key is not valid. It must have 1 to 200 characters."""
-
-
-class IdempotencyKeyInUse(Unavailable):
-    """Another request with this idempotency key is being recorded right now."""
 
 
 class RunSuperseded(Conflict):
@@ -136,17 +120,15 @@ class MessageIntake:
 
             try:
                 return await self._engine.write(unit)
-            except (IdempotencyKeyInUse, RunSuperseded):
+            except (idempotency.IdempotencyKeyInUse, RunSuperseded):
                 # If the same request came twice at the same time and the other was faster, that one has the answer.
                 return await self._engine.write(unit)
 
     async def _refuse(self, inbound: Inbound, stop: EmergencyStop) -> AcceptedMessage:
         """Accept nothing; only a repeated request for a message accepted before gets its earlier answer."""
-        claim = _claim(inbound)
-        if claim is not None:
-            known_name = await self._engine.read(lambda conn: idempotency_keys.answer(conn, claim))
-            if known_name is not None:
-                return msgspec.structs.replace(_answer.decode(known_name), repeated=True)
+        claim = idempotency.claim_of(inbound)
+        if (earlier := await self._engine.read(lambda conn: idempotency.answer(conn, claim))) is not None:
+            return earlier
         raise _stopped(stop)
 
     async def reissue(self, principal: PrincipalId, name: str) -> AcceptedMessage:
@@ -207,9 +189,9 @@ class MessageIntake:
         at: datetime,
         lease: str | None,
     ) -> AcceptedMessage:
-        claim = _claim(inbound)
-        if claim is not None and (known_name := idempotency_keys.answer(conn, claim)) is not None:
-            return msgspec.structs.replace(_answer.decode(known_name), repeated=True)
+        claim = idempotency.claim_of(inbound)
+        if (earlier := idempotency.answer(conn, claim)) is not None:
+            return earlier
         resolved = resolve(conn, inbound.principal, ref=inbound.session, ids=self._ids, at=at)
         if resolved.session.archived_at is not None:
             raise SessionArchivedError
@@ -222,10 +204,7 @@ class MessageIntake:
         if begun is not None and begun[0].started and lease is not None:
             self._prefetch(conn, *begun)
         images.add(conn, accepted.session_id, along.pictures, now_ms=to_ms(at))
-        if claim is not None and not idempotency_keys.keep(
-            conn, claim, _encode.encode(accepted).decode(), now_ms=to_ms(at)
-        ):
-            raise IdempotencyKeyInUse
+        idempotency.keep(conn, claim, accepted, at=at)
         return accepted
 
     def _write_run(
@@ -366,24 +345,8 @@ def _check(inbound: Inbound) -> None:
         raise MessageEmpty
     if len(inbound.text.encode()) > MAX_MESSAGE_BYTES:
         raise MessageTooLarge
-    if inbound.idempotency_key is not None:
-        clean_text(inbound.idempotency_key, what="idempotency key")
-        if not 1 <= len(inbound.idempotency_key) <= MAX_IDEMPOTENCY_KEY_CHARS:
-            raise IdempotencyKeyInvalid
+    idempotency.check(inbound)
     attached_history.check_history(inbound)
-
-
-def _claim(inbound: Inbound) -> IdempotencyClaim | None:
-    if inbound.idempotency_key is None:
-        return None
-    request: tuple[object, ...] = (inbound.text, inbound.session, inbound.mode)
-    more = (inbound.agent, inbound.options, inbound.images, inbound.history)
-    if more != (None, NO_REQUEST_OPTIONS, (), ()):
-        # A key that came without them keeps the digest that it always had.
-        request = (*request, *more)
-    return IdempotencyClaim(
-        inbound.principal, inbound.idempotency_key, hashlib.sha256(_encode.encode(request)).hexdigest()
-    )
 
 
 def _is_last(conn: Connection, principal: PrincipalId, run_id: RunId, resolved: ResolvedSession) -> bool:

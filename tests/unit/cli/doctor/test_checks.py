@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from palyra.cli.doctor import checks
+from palyra.cli.doctor.check import FAIL, OK, WARN
 from palyra.cli.doctor.checks import (
-    FAIL,
-    OK,
-    WARN,
     check_clock,
     check_home,
     check_provider,

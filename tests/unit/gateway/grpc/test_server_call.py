@@ -39,7 +39,7 @@ class Line:
 
 
 def a_call(line: Line) -> ServerCall:
-    return ServerCall(line, 1, "/a/b", {}, seconds=None)
+    return ServerCall(line, 1, {":path": "/a/b"})
 
 
 def framed(message: bytes, *, compressed: int = 0) -> bytes:

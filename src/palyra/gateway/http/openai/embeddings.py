@@ -28,7 +28,7 @@ from palyra.providers.base import FailureKind, ProviderFailed
 from palyra.providers.dialect import ProviderRequest as Passed
 from palyra.providers.dialects.usage_counts import count
 from palyra.providers.registry import check_name
-from palyra.providers.transport.remote_provider import MAX_TOKENS
+from palyra.providers.transport.answer import MAX_TOKENS
 from palyra.runs.services.budgets import BudgetExceeded
 from palyra.runs.services.embeddings import EmbeddingsRequestRecord, Vectors
 
