@@ -2,7 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from importlib import import_module
+from typing import Literal, cast
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
@@ -17,8 +18,12 @@ MAX_PAGE = 500
 class LazyType:
     """A type that is imported when it is first needed."""
 
-    load: Callable[[], type]
-    """Imports the type and returns it."""
+    module: str
+    name: str
+
+    def load(self) -> type:
+        """Import the type."""
+        return cast(type, getattr(import_module(self.module), self.name))
 
 
 Scope = Literal["read", "write", "admin"]
@@ -40,6 +45,10 @@ class Parameter:
     """A larger number counts as this one."""
 
 
+JSON = ("application/json",)
+EVENTS = ("text/event-stream",)
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One method of one path."""
@@ -57,7 +66,7 @@ class Operation:
     answer: type | LazyType | None = None
     """The type of a successful response; None if it is not JSON."""
     status: int = 200
-    media: tuple[str, ...] = ("application/json",)
+    media: tuple[str, ...] = JSON
     """The types of a successful response."""
     headers: tuple[tuple[str, str], ...] = ()
     """Headers of a successful response, each with its meaning."""
@@ -71,7 +80,6 @@ class Operation:
     """The response may also be server-sent events, if the body requests it."""
 
 
-EVENTS = ("text/event-stream",)
 CURSOR = Parameter("cursor", "string", "The `next_cursor` of the previous page.")
 AFTER_SEQ = Parameter(
     "after_seq", "integer", "The position of the session's tape after which to begin; 0 is its start.", default=0

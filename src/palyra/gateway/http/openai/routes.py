@@ -6,14 +6,12 @@ them, or when the OpenAPI document is made: it takes a megabyte or two.
 
 import asyncio
 from collections.abc import Callable
-from typing import Generic, TypeVar
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from palyra.core.events import InputMode
 from palyra.core.ids import PrincipalId
-from palyra.gateway.http.openai import lazy
 from palyra.gateway.http.openai.services import V1Services
 from palyra.gateway.http.operation import Handler, LazyType, Operation, Parameter
 
@@ -30,42 +28,42 @@ HEADERS = (
     Parameter("X-Palyra-Detach", "boolean", "Let the run go on when the client disconnects.", "header", default=False),
 )
 
-E = TypeVar("E")
+ERROR = LazyType("palyra.gateway.http.openai.errors", "ErrorResponse")
 
 
-class LazyEndpoint(Generic[E]):
+class LazyEndpoint:
     """An endpoint whose class is imported with its first request."""
 
-    def __init__(self, load: Callable[[], Callable[[V1Services], E]], parts: V1Services) -> None:
-        """`load` imports the class and returns it."""
-        self._load = load
+    def __init__(self, kind: LazyType, parts: V1Services) -> None:
+        self._kind = kind
         self._parts = parts
-        self._endpoint: E | None = None
+        self._endpoint: object | None = None
 
-    def handler(self, method: Callable[[E], Handler]) -> Handler:
+    def handler(self, method: str) -> Handler:
         """Return a handler that calls a method of the endpoint."""
 
         async def handle(request: Request, principal: PrincipalId) -> ASGIApp:
-            endpoint = self._endpoint or self._build(await asyncio.to_thread(self._load))
-            return await method(endpoint)(request, principal)
+            if self._endpoint is None:
+                self._build(await asyncio.to_thread(self._kind.load))
+            handler: Handler = getattr(self._endpoint, method)
+            return await handler(request, principal)
 
         return handle
 
-    def _build(self, build: Callable[[V1Services], E]) -> E:
+    def _build(self, build: Callable[[V1Services], object]) -> None:
         """Build the endpoint, unless another request has meanwhile."""
         if self._endpoint is None:
             self._endpoint = build(self._parts)
-        return self._endpoint
 
 
 class V1Routes:
     """The operations of `/v1`."""
 
     def __init__(self, parts: V1Services) -> None:
-        self._models = LazyEndpoint(lazy.models_endpoint, parts)
-        self._chat = LazyEndpoint(lazy.chat_endpoint, parts)
-        self._responses = LazyEndpoint(lazy.responses_endpoint, parts)
-        self._embeddings = LazyEndpoint(lazy.embeddings_endpoint, parts)
+        self._models = LazyEndpoint(_lazy("models", "ModelsEndpoint"), parts)
+        self._chat = LazyEndpoint(_lazy("chat", "ChatEndpoint"), parts)
+        self._responses = LazyEndpoint(_lazy("responses", "ResponsesEndpoint"), parts)
+        self._embeddings = LazyEndpoint(_lazy("embeddings", "EmbeddingsEndpoint"), parts)
 
     def operations(self) -> list[Operation]:
         return [
@@ -73,64 +71,68 @@ class V1Routes:
                 "listModels",
                 "GET",
                 "/v1/models",
-                self._models.handler(lambda endpoint: endpoint.index),
+                self._models.handler("index"),
                 "List agents and models, as OpenAI's API does.",
-                answer=LazyType(lazy.model_list),
-                failure=LazyType(lazy.error_response),
+                answer=_lazy("models", "ModelList"),
+                failure=ERROR,
             ),
             Operation(
                 "getModel",
                 "GET",
                 "/v1/models/{model_name:path}",
-                self._models.handler(lambda endpoint: endpoint.show),
+                self._models.handler("show"),
                 "Show an agent or a model; encode a slash in its name as %2F.",
-                answer=LazyType(lazy.model_entry),
-                failure=LazyType(lazy.error_response),
+                answer=_lazy("models", "ModelEntry"),
+                failure=ERROR,
             ),
             Operation(
                 "createChatCompletion",
                 "POST",
                 "/v1/chat/completions",
-                self._chat.handler(lambda endpoint: endpoint.complete),
+                self._chat.handler("complete"),
                 "Answer a conversation, as OpenAI's API does.",
                 need="write",
                 query=HEADERS,
-                body=LazyType(lazy.chat_request),
-                answer=LazyType(lazy.chat_completion),
-                failure=LazyType(lazy.error_response),
+                body=_lazy("chat_request", "ChatRequest"),
+                answer=_lazy("chat_response", "ChatCompletion"),
+                failure=ERROR,
                 streams=True,
             ),
             Operation(
                 "createResponse",
                 "POST",
                 "/v1/responses",
-                self._responses.handler(lambda endpoint: endpoint.create),
+                self._responses.handler("create"),
                 "Answer a message, or continue from an earlier answer, as OpenAI's API does.",
                 need="write",
                 query=HEADERS,
-                body=LazyType(lazy.response_request),
-                answer=LazyType(lazy.response_body),
-                failure=LazyType(lazy.error_response),
+                body=_lazy("responses_request", "ResponseRequest"),
+                answer=_lazy("responses_response", "ResponseBody"),
+                failure=ERROR,
                 streams=True,
             ),
             Operation(
                 "getResponse",
                 "GET",
                 "/v1/responses/{response_id}",
-                self._responses.handler(lambda endpoint: endpoint.show),
+                self._responses.handler("show"),
                 "Show an answer again.",
-                answer=LazyType(lazy.response_body),
-                failure=LazyType(lazy.error_response),
+                answer=_lazy("responses_response", "ResponseBody"),
+                failure=ERROR,
             ),
             Operation(
                 "createEmbeddings",
                 "POST",
                 "/v1/embeddings",
-                self._embeddings.handler(lambda endpoint: endpoint.create),
+                self._embeddings.handler("create"),
                 "Create embeddings, by a provider that offers them.",
                 need="write",
-                body=LazyType(lazy.embeddings_request),
-                answer=LazyType(lazy.embeddings_response),
-                failure=LazyType(lazy.error_response),
+                body=_lazy("embeddings", "EmbeddingsRequest"),
+                answer=_lazy("embeddings", "EmbeddingsResponse"),
+                failure=ERROR,
             ),
         ]
+
+
+def _lazy(module: str, name: str) -> LazyType:
+    return LazyType(f"palyra.gateway.http.openai.{module}", name)

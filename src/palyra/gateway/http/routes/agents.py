@@ -2,128 +2,71 @@
 
 from msgspec.structs import asdict, replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 from palyra.core.agent import Agent
 from palyra.core.ids import AgentId, PrincipalId
-from palyra.gateway.http.messages import json_response, read_body
-from palyra.gateway.http.operation import Operation, Parameter
+from palyra.gateway.http.declaration import Routes, operation
+from palyra.gateway.http.operation import Parameter
 from palyra.gateway.records.agents import AgentPage, AgentRequest, AgentResponse, BindRequest, ResolvedAgentResponse
 from palyra.gateway.records.sessions import SessionResponse
 from palyra.runs.services.agents import AgentService
 
+SESSION = Parameter("session_id", "string", "The session of the message; a new one if none is named.")
 
-class AgentRoutes:
+
+class AgentRoutes(Routes):
     """The operations that concern agents."""
 
     def __init__(self, agents: AgentService) -> None:
         self._agents = agents
 
-    def operations(self) -> list[Operation]:
-        every, one = "/console/v1/agents", "/console/v1/agents/{agent_id}"
-        bound = "/console/v1/sessions/{session_id}/agent"
-        session = Parameter("session_id", "string", "The session of the message; a new one if none is named.")
-        return [
-            Operation("listAgents", "GET", every, self.index, "List agents.", answer=AgentPage),
-            Operation(
-                "createAgent",
-                "POST",
-                every,
-                self.create,
-                "Create an agent.",
-                need="write",
-                body=AgentRequest,
-                answer=AgentResponse,
-                status=201,
-            ),
-            Operation(
-                "resolveAgent",
-                "GET",
-                f"{every}/resolve",
-                self.resolve,
-                "Show which agent would answer a message, and why.",
-                query=(session,),
-                answer=ResolvedAgentResponse,
-            ),
-            Operation("getAgent", "GET", one, self.show, "Show an agent.", answer=AgentResponse),
-            Operation(
-                "updateAgent",
-                "PUT",
-                one,
-                self.update,
-                "Replace an agent.",
-                need="write",
-                body=AgentRequest,
-                answer=AgentResponse,
-            ),
-            Operation("deleteAgent", "DELETE", one, self.delete, "Delete an agent.", need="write", status=204),
-            Operation(
-                "setDefaultAgent",
-                "POST",
-                f"{one}/default",
-                self.default,
-                "Make an agent the default.",
-                need="write",
-                answer=AgentResponse,
-            ),
-            Operation(
-                "bindAgent",
-                "PUT",
-                bound,
-                self.bind,
-                "Make an agent answer in a session.",
-                need="write",
-                body=BindRequest,
-                answer=SessionResponse,
-            ),
-            Operation(
-                "unbindAgent",
-                "DELETE",
-                bound,
-                self.unbind,
-                "Make the default agent answer in a session again.",
-                need="write",
-                status=204,
-            ),
-        ]
+    @operation("listAgents", "GET /console/v1/agents")
+    async def index(self, principal: PrincipalId) -> AgentPage:
+        """List agents."""
+        return AgentPage(agents=await self._agents.list(principal))
 
-    async def index(self, request: Request, principal: PrincipalId) -> Response:
-        return json_response(AgentPage(agents=await self._agents.list(principal)))
+    @operation("createAgent", "POST /console/v1/agents", status=201)
+    async def create(self, principal: PrincipalId, body: AgentRequest) -> AgentResponse:
+        """Create an agent."""
+        agent = self._agent("", principal, body)
+        return AgentResponse(agent=await self._agents.create(principal, agent))
 
-    async def show(self, request: Request, principal: PrincipalId) -> Response:
-        return json_response(AgentResponse(agent=await self._agents.get(principal, request.path_params["agent_id"])))
-
-    async def create(self, request: Request, principal: PrincipalId) -> Response:
-        requested_request = await read_body(request, AgentRequest)
-        agent = self._agent("", principal, requested_request)
-        return json_response(AgentResponse(agent=await self._agents.create(principal, agent)), status=201)
-
-    async def update(self, request: Request, principal: PrincipalId) -> Response:
-        requested_request = await read_body(request, AgentRequest)
-        agent = self._agent(request.path_params["agent_id"], principal, requested_request)
-        return json_response(AgentResponse(agent=await self._agents.update(principal, agent)))
-
-    async def delete(self, request: Request, principal: PrincipalId) -> Response:
-        await self._agents.delete(principal, request.path_params["agent_id"])
-        return Response(status_code=204)
-
-    async def default(self, request: Request, principal: PrincipalId) -> Response:
-        return json_response(
-            AgentResponse(agent=await self._agents.set_default(principal, request.path_params["agent_id"]))
-        )
-
-    async def bind(self, request: Request, principal: PrincipalId) -> Response:
-        requested_request = await read_body(request, BindRequest)
-        session = await self._agents.bind(principal, requested_request.agent_id, request.path_params["session_id"])
-        return json_response(SessionResponse(session=session))
-
-    async def unbind(self, request: Request, principal: PrincipalId) -> Response:
-        await self._agents.unbind(principal, request.path_params["session_id"])
-        return Response(status_code=204)
-
-    async def resolve(self, request: Request, principal: PrincipalId) -> Response:
+    @operation("resolveAgent", "GET /console/v1/agents/resolve", query=(SESSION,))
+    async def resolve(self, request: Request, principal: PrincipalId) -> ResolvedAgentResponse:
+        """Show which agent would answer a message, and why."""
         agent, reason = await self._agents.resolve(principal, request.query_params.get("session_id"))
-        return json_response(ResolvedAgentResponse(agent=agent, reason=reason))
+        return ResolvedAgentResponse(agent=agent, reason=reason)
+
+    @operation("getAgent", "GET /console/v1/agents/{agent_id}")
+    async def show(self, principal: PrincipalId, agent_id: str) -> AgentResponse:
+        """Show an agent."""
+        return AgentResponse(agent=await self._agents.get(principal, agent_id))
+
+    @operation("updateAgent", "PUT /console/v1/agents/{agent_id}")
+    async def update(self, principal: PrincipalId, agent_id: str, body: AgentRequest) -> AgentResponse:
+        """Replace an agent."""
+        agent = self._agent(agent_id, principal, body)
+        return AgentResponse(agent=await self._agents.update(principal, agent))
+
+    @operation("deleteAgent", "DELETE /console/v1/agents/{agent_id}")
+    async def delete(self, principal: PrincipalId, agent_id: str) -> None:
+        """Delete an agent."""
+        await self._agents.delete(principal, agent_id)
+
+    @operation("setDefaultAgent", "POST /console/v1/agents/{agent_id}/default")
+    async def default(self, principal: PrincipalId, agent_id: str) -> AgentResponse:
+        """Make an agent the default."""
+        return AgentResponse(agent=await self._agents.set_default(principal, agent_id))
+
+    @operation("bindAgent", "PUT /console/v1/sessions/{session_id}/agent")
+    async def bind(self, principal: PrincipalId, session_id: str, body: BindRequest) -> SessionResponse:
+        """Make an agent answer in a session."""
+        return SessionResponse(session=await self._agents.bind(principal, body.agent_id, session_id))
+
+    @operation("unbindAgent", "DELETE /console/v1/sessions/{session_id}/agent")
+    async def unbind(self, principal: PrincipalId, session_id: str) -> None:
+        """Make the default agent answer in a session again."""
+        await self._agents.unbind(principal, session_id)
 
     def _agent(self, agent_id: str, principal: PrincipalId, request: AgentRequest) -> Agent:
         limits = None

@@ -3,69 +3,34 @@
 Only the settings define providers. No key is accepted here, and none is returned.
 """
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from palyra.core.ids import PrincipalId
 from palyra.core.message import AcceptedMessage
-from palyra.gateway.http.messages import json_response, read_body
-from palyra.gateway.http.operation import Operation
+from palyra.gateway.http.declaration import Routes, operation
 from palyra.gateway.records.providers import ProviderModelPage, ProviderPage, ProviderTestRequest
 from palyra.runs.services.intake import MessageIntake
 from palyra.runs.services.providers import ProviderService
 
 
-class ProviderRoutes:
+class ProviderRoutes(Routes):
     """The operations that concern providers of models."""
 
     def __init__(self, providers: ProviderService, *, intake: MessageIntake) -> None:
         self._providers = providers
         self._intake = intake
 
-    def operations(self) -> list[Operation]:
-        every, one = "/admin/v1/providers", "/admin/v1/providers/{provider_name}"
-        return [
-            Operation(
-                "listProviders", "GET", every, self.index, "List model providers.", need="admin", answer=ProviderPage
-            ),
-            Operation(
-                "listProviderModels",
-                "GET",
-                f"{one}/models",
-                self.models,
-                "List the models of a provider.",
-                need="admin",
-                answer=ProviderModelPage,
-            ),
-            Operation(
-                "testProvider",
-                "POST",
-                f"{one}/test",
-                self.test,
-                "Send a model a test message, as a run of its own.",
-                need="admin",
-                body=ProviderTestRequest,
-                answer=AcceptedMessage,
-                status=202,
-            ),
-        ]
-
-    async def index(self, request: Request, principal: PrincipalId) -> Response:
+    @operation("listProviders", "GET /admin/v1/providers", need="admin")
+    async def index(self) -> ProviderPage:
+        """List model providers."""
         default, *fallback = self._providers.order()
-        return json_response(
-            ProviderPage(default=default, fallback=tuple(fallback), providers=await self._providers.all())
-        )
+        return ProviderPage(default=default, fallback=tuple(fallback), providers=await self._providers.all())
 
-    async def models(self, request: Request, principal: PrincipalId) -> Response:
-        return json_response(ProviderModelPage(models=await self._providers.models(_name(request))))
+    @operation("listProviderModels", "GET /admin/v1/providers/{provider_name}/models", need="admin")
+    async def models(self, provider_name: str) -> ProviderModelPage:
+        """List the models of a provider."""
+        return ProviderModelPage(models=await self._providers.models(provider_name))
 
-    async def test(self, request: Request, principal: PrincipalId) -> Response:
-        requested_request = await read_body(request, ProviderTestRequest)
-        name = f"{_name(request)}/{requested_request.model}" if requested_request.model else _name(request)
-        return json_response(
-            await self._intake.accept(self._providers.trial(principal, name, requested_request.tools)), status=202
-        )
-
-
-def _name(request: Request) -> str:
-    return str(request.path_params["provider_name"])
+    @operation("testProvider", "POST /admin/v1/providers/{provider_name}/test", need="admin", status=202)
+    async def test(self, principal: PrincipalId, provider_name: str, body: ProviderTestRequest) -> AcceptedMessage:
+        """Send a model a test message, as a run of its own."""
+        name = f"{provider_name}/{body.model}" if body.model else provider_name
+        return await self._intake.accept(self._providers.trial(principal, name, body.tools))

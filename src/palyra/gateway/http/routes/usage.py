@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from palyra.core.clock import Clock
 from palyra.core.ids import PrincipalId
@@ -16,8 +15,9 @@ from palyra.core.projection.ledger import period_bounds
 from palyra.core.spending.budget import BudgetPeriod
 from palyra.core.spending.usage_report import UsageCauses, UsageGrouping, UsageReport
 from palyra.gateway.error_status import RequestInvalid
-from palyra.gateway.http.messages import json_response, number
-from palyra.gateway.http.operation import Operation, Parameter, page_limit
+from palyra.gateway.http.declaration import Routes, operation
+from palyra.gateway.http.messages import number
+from palyra.gateway.http.operation import Parameter, page_limit
 from palyra.journal.engines.base import Engine
 from palyra.settings import SpendingSettings
 
@@ -35,7 +35,7 @@ ADMIN_BY = replace(BY, choices=tuple(by.value for by in UsageGrouping))
 RUN = Parameter("run", "string", "Only this run, turn by turn, and its child runs.")
 
 
-class UsageRoutes:
+class UsageRoutes(Routes):
     """The operations that report usage."""
 
     def __init__(self, engine: Engine, settings: Callable[[], SpendingSettings], *, clock: Clock) -> None:
@@ -44,6 +44,26 @@ class UsageRoutes:
         self._settings = settings
         self._clock = clock
 
+    @operation("getUsage", "GET /console/v1/usage", query=(BY, SINCE, LIMIT))
+    async def own(self, request: Request, principal: PrincipalId) -> UsageReport:
+        """Sum up the use of models, and show the budgets."""
+        return await self._report(request, principal)
+
+    @operation("getUsageCauses", "GET /console/v1/usage/why", query=(RUN, SINCE))
+    async def own_why(self, request: Request, principal: PrincipalId) -> UsageCauses:
+        """Show what led to the model turns."""
+        return await self._why(request, principal)
+
+    @operation("adminGetUsage", "GET /admin/v1/usage", need="admin", query=(ADMIN_BY, SINCE, LIMIT))
+    async def every(self, request: Request) -> UsageReport:
+        """Sum up the use of models, and show the budgets, of everyone."""
+        return await self._report(request, None)
+
+    @operation("adminGetUsageCauses", "GET /admin/v1/usage/why", need="admin", query=(RUN, SINCE))
+    async def every_why(self, request: Request) -> UsageCauses:
+        """Show what led to the model turns, of everyone."""
+        return await self._why(request, None)
+
     @cached_property
     def _usage(self) -> "UsageService":
         # Imported on first use: an idle daemon should not be larger for it.
@@ -51,61 +71,19 @@ class UsageRoutes:
 
         return UsageService(self._engine, self._settings, clock=self._clock)
 
-    def operations(self) -> list[Operation]:
-        total, why = "Sum up the use of models, and show the budgets.", "Show what led to the model turns."
-        own, every = "/console/v1/usage", "/admin/v1/usage"
-        return [
-            Operation("getUsage", "GET", own, self.own, total, query=(BY, SINCE, LIMIT), answer=UsageReport),
-            Operation("getUsageCauses", "GET", f"{own}/why", self.own_why, why, query=(RUN, SINCE), answer=UsageCauses),
-            Operation(
-                "adminGetUsage",
-                "GET",
-                every,
-                self.every,
-                f"{total[:-1]}, of everyone.",
-                need="admin",
-                query=(ADMIN_BY, SINCE, LIMIT),
-                answer=UsageReport,
-            ),
-            Operation(
-                "adminGetUsageCauses",
-                "GET",
-                f"{every}/why",
-                self.every_why,
-                f"{why[:-1]}, of everyone.",
-                need="admin",
-                query=(RUN, SINCE),
-                answer=UsageCauses,
-            ),
-        ]
-
-    async def own(self, request: Request, principal: PrincipalId) -> Response:
-        return await self._report(request, principal)
-
-    async def every(self, request: Request, principal: PrincipalId) -> Response:
-        return await self._report(request, None)
-
-    async def own_why(self, request: Request, principal: PrincipalId) -> Response:
-        return await self._why(request, principal)
-
-    async def every_why(self, request: Request, principal: PrincipalId) -> Response:
-        return await self._why(request, None)
-
-    async def _report(self, request: Request, principal: PrincipalId | None) -> Response:
+    async def _report(self, request: Request, principal: PrincipalId | None) -> UsageReport:
         by = _by(request, principal)
         limit = number(request, LIMIT)
         since = _since(request) or _usual_since(by, self._clock.now())
         usage = await asyncio.to_thread(lambda: self._usage)
-        return json_response(await usage.report(principal, by, since=since, limit=limit))
+        return await usage.report(principal, by, since=since, limit=limit)
 
-    async def _why(self, request: Request, principal: PrincipalId | None) -> Response:
+    async def _why(self, request: Request, principal: PrincipalId | None) -> UsageCauses:
         run, since = request.query_params.get("run"), _since(request)
         usage = await asyncio.to_thread(lambda: self._usage)
         if run is not None:
-            return json_response(await usage.why_run(principal, run))
-        return json_response(
-            await usage.why(principal, since=since or _usual_since(UsageGrouping.MODEL, self._clock.now()))
-        )
+            return await usage.why_run(principal, run)
+        return await usage.why(principal, since=since or _usual_since(UsageGrouping.MODEL, self._clock.now()))
 
 
 def _by(request: Request, principal: PrincipalId | None) -> UsageGrouping:

@@ -6,15 +6,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from palyra.core.clock import Clock
 from palyra.core.ids import PrincipalId
 from palyra.core.message import clean_text
 from palyra.core.trace.tree import TRACE_SUBJECTS_HELP, Trace
 from palyra.gateway.error_status import RequestInvalid
-from palyra.gateway.http.messages import json_response
-from palyra.gateway.http.operation import Operation, Parameter
+from palyra.gateway.http.declaration import Routes, operation
+from palyra.gateway.http.operation import Parameter
 from palyra.journal.engines.base import Engine
 from palyra.sandbox.files.workspace import Workspace
 
@@ -22,9 +21,10 @@ if TYPE_CHECKING:
     from palyra.runs.services.why import TraceService
 
 MAX_NAME_CHARS = 4096
+SUBJECT = Parameter("of", "string", f"What to explain. {TRACE_SUBJECTS_HELP}", required=True)
 
 
-class WhyRoutes:
+class WhyRoutes(Routes):
     """The operation that traces things back to their cause."""
 
     def __init__(self, engine: Engine, *, clock: Clock, workspace: Callable[[PrincipalId], Workspace]) -> None:
@@ -32,28 +32,15 @@ class WhyRoutes:
         self._clock = clock
         self._workspace = workspace
 
-    def operations(self) -> list[Operation]:
-        of = Parameter("of", "string", f"What to explain. {TRACE_SUBJECTS_HELP}", required=True)
-        return [
-            Operation(
-                "getTrace",
-                "GET",
-                "/console/v1/why",
-                self.trace,
-                "Trace something back to its causes.",
-                query=(of,),
-                answer=Trace,
-            )
-        ]
-
-    async def trace(self, request: Request, principal: PrincipalId) -> Response:
-        """Trace something back to its cause."""
+    @operation("getTrace", "GET /console/v1/why", query=(SUBJECT,))
+    async def trace(self, request: Request, principal: PrincipalId) -> Trace:
+        """Trace something back to its causes."""
         name = request.query_params.get("of", "")
         if not name or len(name) > MAX_NAME_CHARS:
             raise RequestInvalid(f"Use `of` to say what to explain. {TRACE_SUBJECTS_HELP}")
         clean_text(name, what="name")
         why = await asyncio.to_thread(lambda: self._why)
-        return json_response(await why.trace(principal, name))
+        return await why.trace(principal, name)
 
     @cached_property
     def _why(self) -> "TraceService":
