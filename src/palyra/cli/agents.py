@@ -15,19 +15,15 @@ from palyra.core.session import Session
 from palyra.gateway.client.client import Client
 
 
-@click.group(cls=PalyraGroup, invoke_without_command=True)
-@click.pass_context
-def agents(ctx: click.Context) -> None:
+@click.group(cls=PalyraGroup, default="list")
+def agents() -> None:
     """Create, change and bind agents. Without a command, lists them.
 
     AGENT is an agent's id or its name.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_agents)
 
 
 @agents.command("list")
-@click.pass_obj
 def list_agents(invocation: Invocation) -> None:
     """List agents by name."""
     matching_agents = invocation.client.agents.all()
@@ -40,7 +36,6 @@ def list_agents(invocation: Invocation) -> None:
 
 @agents.command("show")
 @click.argument("agent")
-@click.pass_obj
 def show_agent(invocation: Invocation, agent: str) -> None:
     """Show an agent."""
     _show(invocation, find_agent(invocation.client, agent))
@@ -68,7 +63,6 @@ def show_agent(invocation: Invocation, agent: str) -> None:
     metavar="FOLDER",
     help="A folder in the workspace that the agent may use; repeatable.",
 )
-@click.pass_obj
 def create_agent(
     invocation: Invocation,
     name: str,
@@ -103,7 +97,6 @@ def create_agent(
     help="A tool that the agent may use; repeatable. Replaces the list.",
 )
 @click.option("--all-tools", is_flag=True, help="Allow all tools.")
-@click.pass_obj
 def update_agent(
     invocation: Invocation,
     agent: str,
@@ -126,20 +119,15 @@ def update_agent(
 
 @agents.command("delete")
 @click.argument("agent")
-@click.pass_obj
 def delete_agent(invocation: Invocation, agent: str) -> None:
     """Delete an agent. Its sessions go back to the default agent."""
     matching_agent = find_agent(invocation.client, agent)
     invocation.client.agents.delete(matching_agent.agent_id)
-    if invocation.json:
-        show_json({"deleted": matching_agent.agent_id})
-    else:
-        print(f"Deleted agent {printable_line(matching_agent.name)}.")
+    invocation.report({"deleted": matching_agent.agent_id}, f"Deleted agent {printable_line(matching_agent.name)}.")
 
 
 @agents.command("default")
 @click.argument("agent")
-@click.pass_obj
 def set_default(invocation: Invocation, agent: str) -> None:
     """Set the default agent, which answers in sessions that are not bound to another one."""
     matching_agent = find_agent(invocation.client, agent)
@@ -149,7 +137,6 @@ def set_default(invocation: Invocation, agent: str) -> None:
 @agents.command("bind")
 @click.argument("agent")
 @click.argument("session")
-@click.pass_obj
 def bind_agent(invocation: Invocation, agent: str, session: str) -> None:
     """Bind an agent to a session, from the next run on."""
     matching_agent, where = find_agent(invocation.client, agent), find_session(invocation.client, session)
@@ -159,7 +146,6 @@ def bind_agent(invocation: Invocation, agent: str, session: str) -> None:
 
 @agents.command("unbind")
 @click.argument("session")
-@click.pass_obj
 def unbind_agent(invocation: Invocation, session: str) -> None:
     """Unbind a session, so that the default agent answers in it again."""
     where = find_session(invocation.client, session)
@@ -169,15 +155,11 @@ def unbind_agent(invocation: Invocation, session: str) -> None:
 
 @agents.command("resolve")
 @click.argument("session", required=False)
-@click.pass_obj
 def resolve_agent(invocation: Invocation, session: str | None) -> None:
     """Show which agent answers in a session, or in a new one, and why."""
     where = find_session(invocation.client, session).session_id if session is not None else None
     chosen, reason = invocation.client.agents.resolve(where)
-    if invocation.json:
-        show_json({"agent": chosen, "reason": reason})
-    else:
-        print(f"{printable_line(chosen.name)}: {printable_line(reason)}.")
+    invocation.report({"agent": chosen, "reason": reason}, f"{printable_line(chosen.name)}: {printable_line(reason)}.")
 
 
 def find_agent(client: Client, name: str) -> Agent:
@@ -208,7 +190,4 @@ def _show(invocation: Invocation, agent: Agent) -> None:
 
 
 def _print_binding(invocation: Invocation, session: Session, text: str) -> None:
-    if invocation.json:
-        show_json({"session": session})
-    else:
-        print(f"Session {session.session_id}: {text}")
+    invocation.report({"session": session}, f"Session {session.session_id}: {text}")

@@ -35,7 +35,6 @@ def backup() -> None:
     help="Folder to create. Default: a new folder in `backups` in the home folder.",
 )
 @click.option("--with-token", is_flag=True, help="Include the owner's token, which gives full access to the daemon.")
-@click.pass_obj
 def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> Exit:
     """Create a backup and verify it. The daemon may be running. The agent's workspace is not included.
 
@@ -74,7 +73,6 @@ def create(invocation: Invocation, *, output: Path | None, with_token: bool) -> 
 
 @backup.command("verify")
 @click.argument("path", metavar="BACKUP", type=click.Path(exists=True, path_type=Path))
-@click.pass_obj
 def verify(invocation: Invocation, *, path: Path) -> Exit:
     """Verify a backup: its files, its journal and every tape.
 
@@ -92,7 +90,6 @@ def verify(invocation: Invocation, *, path: Path) -> Exit:
 @backup.command("restore")
 @click.argument("path", metavar="BACKUP", type=click.Path(exists=True, path_type=Path))
 @click.option("--replace", is_flag=True, help="Replace an existing home. Its files are moved to a folder `replaced-…`.")
-@click.pass_obj
 def restore_backup(invocation: Invocation, *, path: Path, replace: bool) -> None:
     """Restore a backup into the home folder, or the one given with `--home`. The daemon must be stopped.
 

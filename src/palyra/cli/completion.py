@@ -4,7 +4,6 @@ import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from palyra.cli.options import Invocation, PalyraCommand
-from palyra.cli.terminal.output import show_json
 
 PROGRAM = "palyra"
 VARIABLE = "_PALYRA_COMPLETE"
@@ -13,8 +12,7 @@ VARIABLE = "_PALYRA_COMPLETE"
 
 @click.command(cls=PalyraCommand)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
+def completion(invocation: Invocation, shell: str) -> None:
     """Print a shell completion script.
 
     \b
@@ -24,11 +22,8 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None
-    script = kind(ctx.find_root().command, {}, PROGRAM, VARIABLE).source()
-    if ctx.ensure_object(Invocation).json:
-        show_json({"shell": shell, "script": script})
-    else:
-        print(script)
+    script = kind(click.get_current_context().find_root().command, {}, PROGRAM, VARIABLE).source()
+    invocation.report({"shell": shell, "script": script}, script)
 
 
 def answer(command: click.Command, instruction: str) -> int:

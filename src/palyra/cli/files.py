@@ -29,12 +29,9 @@ class FileCheckpointMissing(NotFound):
     """No agent has changed a file yet, so there is nothing to restore."""
 
 
-@click.group(cls=PalyraGroup, invoke_without_command=True)
-@click.pass_context
-def files(ctx: click.Context) -> None:
+@click.group(cls=PalyraGroup, default="history")
+def files() -> None:
     """Show file changes made by agents, and restore files. Without a command, shows the history."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(history)
 
 
 @files.command("history")
@@ -45,7 +42,6 @@ def files(ctx: click.Context) -> None:
     help="Only changes of one session: its id or last six characters, its key, or `last`.",
 )
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 500), help="Maximum number of changes.")
-@click.pass_obj
 def history(invocation: Invocation, path: str | None = None, session: str | None = None, limit: int = 50) -> None:
     """List file changes, newest first. Each one is a file checkpoint: the version before the change.
 
@@ -73,7 +69,6 @@ def history(invocation: Invocation, path: str | None = None, session: str | None
 @click.argument("checkpoint")
 @click.option("--force", is_flag=True, help="Restore even if the file was changed again since.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, without changing it.")
-@click.pass_obj
 def restore(invocation: Invocation, checkpoint: str, *, force: bool, dry_run: bool) -> None:
     """Restore a file from a file checkpoint. The current version is kept as a checkpoint as well.
 
@@ -98,7 +93,6 @@ def restore(invocation: Invocation, checkpoint: str, *, force: bool, dry_run: bo
 
 @files.command("trust")
 @click.argument("path")
-@click.pass_obj
 def trust(invocation: Invocation, path: str) -> None:
     """Trust the current content of a file or folder, wherever it came from. Review it first.
 

@@ -13,9 +13,7 @@ from palyra.cli.terminal.output import facts, paint, screen_width, show, show_js
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.mcp import McpServerState, McpServerStatus, McpTool, McpToolNotFound, McpToolState
 from palyra.core.text.escaping import escape, escape_line
-from palyra.gateway.client.client import Client
 from palyra.gateway.client.http_mcp import McpCalls
-from palyra.gateway.client.target import find_target
 
 RESPONSE_TIMEOUT_SECONDS = 90.0
 """A server that is being started, and has to download itself first, may take long to answer."""
@@ -28,20 +26,16 @@ _COLOURS = {
 }
 
 
-@click.group(cls=PalyraGroup, invoke_without_command=True)
-@click.pass_context
-def mcp(ctx: click.Context) -> None:
+@click.group(cls=PalyraGroup, default="list")
+def mcp() -> None:
     """List MCP servers and choose which of their tools agents may use. Without a command, lists the servers.
 
     Servers are configured in config.toml as [mcp.servers.NAME]. Agents can use a tool after you accept it, until the
     server changes it.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_servers)
 
 
 @mcp.command("list")
-@click.pass_obj
 def list_servers(invocation: Invocation) -> None:
     """List servers with their state and number of tools."""
     statuses = _calls(invocation).list()
@@ -63,7 +57,6 @@ def list_servers(invocation: Invocation) -> None:
 @mcp.command("show")
 @click.argument("server")
 @click.argument("tools", nargs=-1, metavar="[TOOL]...")
-@click.pass_obj
 def show_server(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
     """Show a server and its tools: their descriptions, and what changed since you accepted them."""
     status = _calls(invocation).get(server)
@@ -81,7 +74,6 @@ def show_server(invocation: Invocation, server: str, *, tools: tuple[str, ...]) 
 @click.argument("server")
 @click.argument("tools", nargs=-1, metavar="[TOOL]...")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.pass_obj
 def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: bool) -> None:
     """Accept tools of a server in their current version. Without TOOL, all that are new or changed."""
     chosen = _chosen(_calls(invocation).get(server), tools)
@@ -103,7 +95,6 @@ def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: 
 @mcp.command("refuse")
 @click.argument("server")
 @click.argument("tools", nargs=-1, metavar="[TOOL]...")
-@click.pass_obj
 def refuse(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
     """Refuse tools of a server, in this and later versions. Without TOOL, all that are new or changed."""
     chosen = _chosen(_calls(invocation).get(server), tools)
@@ -113,19 +104,14 @@ def refuse(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> No
 
 @mcp.command("restart")
 @click.argument("server")
-@click.pass_obj
 def restart(invocation: Invocation, server: str) -> None:
     """Restart a server now, without waiting for the next retry."""
     status = _calls(invocation).restart(server)
-    if invocation.json:
-        show_json(status)
-    else:
-        print(f"Starting {status.name}. Wait for it with `palyra mcp test {status.name}`.")
+    invocation.report(status, f"Starting {status.name}. Wait for it with `palyra mcp test {status.name}`.")
 
 
 @mcp.command("test")
 @click.argument("server")
-@click.pass_obj
 def test(invocation: Invocation, server: str) -> None:
     """List a server's tools and measure how long it takes.
 
@@ -143,7 +129,7 @@ def test(invocation: Invocation, server: str) -> None:
 
 
 def _calls(invocation: Invocation) -> McpCalls:
-    return Client(lambda: find_target(invocation.home), answer_seconds=RESPONSE_TIMEOUT_SECONDS).mcp
+    return invocation.client_within(RESPONSE_TIMEOUT_SECONDS).mcp
 
 
 def _chosen(status: McpServerStatus, names: tuple[str, ...]) -> list[McpTool]:

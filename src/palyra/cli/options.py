@@ -1,6 +1,7 @@
 """The options that every command accepts, before or after its name, and the invocation that they form."""
 
-from functools import cached_property
+from collections.abc import Iterable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,19 +49,32 @@ class Invocation:
 
         return Client(lambda: find_target(self.home))
 
-    def ask_status(self) -> "DaemonStatus":
-        """Return the daemon's status, with a short timeout: whether it answers is part of the result."""
+    def client_within(self, seconds: float) -> "Client":
+        """Return a client of the home's daemon that waits so long for an answer."""
         from palyra.gateway.client.client import Client
         from palyra.gateway.client.target import find_target
 
-        return Client(lambda: find_target(self.home), answer_seconds=STATUS_SECONDS).status()
+        return Client(lambda: find_target(self.home), answer_seconds=seconds)
+
+    def ask_status(self) -> "DaemonStatus":
+        """Return the daemon's status, with a short timeout: whether it answers is part of the result."""
+        return self.client_within(STATUS_SECONDS).status()
+
+    def report(self, value: object, text: str | Iterable[str]) -> None:
+        """Print a result: the value as JSON if that was requested, otherwise the text or its lines."""
+        from palyra.cli.terminal.output import show, show_json
+
+        if self.json:
+            show_json(value)
+        else:
+            show([text] if isinstance(text, str) else text)
 
 
 class PalyraCommand(click.Command):
-    """A command that accepts the shared options."""
+    """A command that accepts the shared options. Its function gets the invocation that they form."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **{**kwargs, "callback": click.pass_obj(kwargs["callback"])})
         share_options(self)
 
 
@@ -69,9 +83,17 @@ class PalyraGroup(click.Group):
 
     command_class = PalyraCommand
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, default: str | None = None, **kwargs: Any) -> None:
+        """`default` is the command that runs if none is named."""
+        if default is not None:
+            kwargs |= {"invoke_without_command": True, "callback": partial(self._run_default, default)}
         super().__init__(*args, **kwargs)
         share_options(self)
+
+    def _run_default(self, name: str) -> None:
+        ctx = click.get_current_context()
+        if ctx.invoked_subcommand is None:
+            ctx.invoke(self.commands[name])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # Overrides the group's own method, which shortens the help of a command to fit one row.

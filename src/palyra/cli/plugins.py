@@ -19,16 +19,13 @@ from palyra.tools.plugins.capabilities import CapabilityDifference, difference, 
 from palyra.tools.plugins.installed import FaultyPlugin, Plugin, PluginChanged, PluginNotFound, PluginSource
 
 
-@click.group(cls=PalyraGroup, invoke_without_command=True)
-@click.pass_context
-def plugins(ctx: click.Context) -> None:
+@click.group(cls=PalyraGroup, default="list")
+def plugins() -> None:
     """Install and remove plugins (tools in WebAssembly). Without a command, lists them.
 
     A plugin's manifest lists the capabilities that it may use. Installing pins its content: a plugin that was changed
     afterwards is not run.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_plugins)
 
 
 @plugins.command("install")
@@ -37,7 +34,6 @@ def plugins(ctx: click.Context) -> None:
     "--folder", "pairs", multiple=True, metavar="NAME=PATH", help="Folder that the plugin gets as NAME; repeatable."
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.pass_obj
 def install(invocation: Invocation, folder: Path, *, pairs: tuple[str, ...], yes: bool) -> None:
     """Install or upgrade the plugin in FOLDER. Shows its capabilities first."""
     from palyra.daemon.process.system_clock import SystemClock
@@ -69,7 +65,6 @@ def install(invocation: Invocation, folder: Path, *, pairs: tuple[str, ...], yes
 
 
 @plugins.command("list")
-@click.pass_obj
 def list_plugins(invocation: Invocation) -> None:
     """List installed plugins."""
     result = [_examined(one) for one in installed.load_all(invocation.home)]
@@ -94,7 +89,6 @@ def list_plugins(invocation: Invocation) -> None:
 
 @plugins.command("show")
 @click.argument("name")
-@click.pass_obj
 def show_plugin(invocation: Invocation, name: str) -> None:
     """Show a plugin: its tools, capabilities and pinned digest."""
     plugin = installed.load(invocation.home, name)
@@ -121,20 +115,17 @@ def show_plugin(invocation: Invocation, name: str) -> None:
 
 @plugins.command("remove")
 @click.argument("name")
-@click.pass_obj
 def remove(invocation: Invocation, name: str) -> None:
     """Remove a plugin. Agents can no longer use its tools."""
     installed.remove(invocation.home, name)
     used = _reload_daemon(invocation)
-    if invocation.json:
-        show_json({"removed": name, "daemon": used or "down"})
-    else:
-        print(f"Removed plugin {printable_line(name)}. {_reload_text(used)}")
+    invocation.report(
+        {"removed": name, "daemon": used or "down"}, f"Removed plugin {printable_line(name)}. {_reload_text(used)}"
+    )
 
 
 @plugins.command("verify")
 @click.argument("name", required=False)
-@click.pass_obj
 def verify(invocation: Invocation, name: str | None) -> Exit:
     """Verify that plugins are unchanged since they were installed: NAME, or all.
 

@@ -28,15 +28,12 @@ class RunMissing(NotFound):
     """There are no runs yet. Start one with `palyra chat`."""
 
 
-@click.group(cls=PalyraGroup, invoke_without_command=True)
-@click.pass_context
-def runs(ctx: click.Context) -> None:
+@click.group(cls=PalyraGroup, default="list")
+def runs() -> None:
     """List runs, show their tapes, attach to a run or cancel it. Without a command, lists them.
 
     RUN is a run's id, its last six characters, or `last` for the most recent run.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_runs)
 
 
 @runs.command("list")
@@ -44,7 +41,6 @@ def runs(ctx: click.Context) -> None:
     "--session", metavar="SESSION", help="Only runs of one session: its id or last six characters, its key, or `last`."
 )
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200), help="Maximum number of runs.")
-@click.pass_obj
 def list_runs(invocation: Invocation, session: str | None = None, limit: int = 20) -> None:
     """List runs, newest first."""
     client = invocation.client
@@ -63,20 +59,15 @@ def list_runs(invocation: Invocation, session: str | None = None, limit: int = 2
 
 @runs.command("show")
 @click.argument("run", default="last")
-@click.pass_obj
 def show_run(invocation: Invocation, run: str) -> None:
     """Show a run."""
     matching_run = find_run(invocation.client, run)
-    if invocation.json:
-        show_json({"run": matching_run})
-    else:
-        show(_facts(matching_run, cost=_cost(invocation.client, matching_run)))
+    invocation.report({"run": matching_run}, _facts(matching_run, cost=_cost(invocation.client, matching_run)))
 
 
 @runs.command("tape")
 @click.argument("run", default="last")
 @click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Start after this entry.")
-@click.pass_obj
 def show_tape(invocation: Invocation, run: str, *, after_seq: int) -> None:
     """Print the tape of a run: all recorded entries. With --json, one entry per line."""
     client = invocation.client
@@ -87,7 +78,6 @@ def show_tape(invocation: Invocation, run: str, *, after_seq: int) -> None:
 @runs.command("attach")
 @click.argument("run", default="last")
 @click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Start after this entry.")
-@click.pass_obj
 def attach_run(invocation: Invocation, run: str, *, after_seq: int) -> Exit:
     """Show a run from its start and follow it until it ends. Ctrl-C detaches; the run continues.
 
@@ -112,7 +102,6 @@ def attach_run(invocation: Invocation, run: str, *, after_seq: int) -> Exit:
 @runs.command("cancel")
 @click.argument("run")
 @click.option("--reason", metavar="TEXT", help="Reason to record on the tape.")
-@click.pass_obj
 def cancel_run(invocation: Invocation, run: str, *, reason: str | None) -> None:
     """Cancel a run."""
     client = invocation.client

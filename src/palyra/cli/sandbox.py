@@ -75,7 +75,6 @@ def sandbox() -> None:
 
 
 @sandbox.command()
-@click.pass_obj
 def check(invocation: Invocation) -> Exit:
     """Test every sandbox tier on this machine, how memory is limited, and whether ripgrep is used.
 

@@ -23,21 +23,17 @@ from palyra.core.text.escaping import escape_line
 DEFAULT_SCOPE = SecretScope()
 
 
-@click.group(cls=PalyraGroup, invoke_without_command=True)
-@click.pass_context
-def secrets(ctx: click.Context) -> None:
+@click.group(cls=PalyraGroup, default="list")
+def secrets() -> None:
     """Store, list and delete secrets. Without a command, lists them. Stored values are never shown.
 
     With --host, the agent's http.fetch sends the secret to that host in a header that the model does not see.
 
     Secrets found in messages and tool results are sealed in the vault. List them with `palyra secrets sealed`.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_secrets)
 
 
 @secrets.command("list")
-@click.pass_obj
 def list_secrets(invocation: Invocation) -> None:
     """List secrets with their purpose and last use."""
     secret_records = invocation.client.secrets.all()
@@ -65,7 +61,6 @@ def list_secrets(invocation: Invocation) -> None:
 @click.option("--agent", "agents", multiple=True, metavar="AGENT", help="Only for this agent. Default: all agents.")
 @click.option("--tool", "tools", multiple=True, metavar="TOOL", help="Only for this tool. Default: all tools.")
 @click.option("--keep-newline", is_flag=True, help="Keep the newline at the end of piped input.")
-@click.pass_obj
 def set_secret(
     invocation: Invocation,
     name: str,
@@ -95,27 +90,19 @@ def set_secret(
     scope = check_scope(SecretScope(hosts=scope.hosts, header=header, format=form, agents=chosen, tools=scope.tools))
     read = check_value(_value(name, keep_newline=keep_newline), scope)
     secret_record = invocation.client.secrets.set(name, read, scope)
-    if invocation.json:
-        show_json({"secret": secret_record})
-    else:
-        print(f"Stored {secret_record.name}, {_use(secret_record)}.")
+    invocation.report({"secret": secret_record}, f"Stored {secret_record.name}, {_use(secret_record)}.")
 
 
 @secrets.command("delete")
 @click.argument("name")
-@click.pass_obj
 def delete_secret(invocation: Invocation, name: str) -> None:
     """Delete a secret. Everything that needs it fails from now on."""
     invocation.client.secrets.delete(name)
-    if invocation.json:
-        show_json({"deleted": name})
-    else:
-        print(f"Deleted secret {printable_line(name)}.")
+    invocation.report({"deleted": name}, f"Deleted secret {printable_line(name)}.")
 
 
 @secrets.command("sealed")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of secrets.")
-@click.pass_obj
 def list_sealed(invocation: Invocation, *, limit: int) -> None:
     """List secrets that were found in messages and tool results, with their source."""
     sealed_records = invocation.client.secrets.sealed(limit=limit)
@@ -130,27 +117,19 @@ def list_sealed(invocation: Invocation, *, limit: int) -> None:
 
 @secrets.command("reveal")
 @click.argument("marker")
-@click.pass_obj
 def reveal(invocation: Invocation, marker: str) -> None:
     """Show the secret behind a marker. MARKER is `[sealed:…]` or its id."""
     value = invocation.client.secrets.reveal(_marker_id(marker))
-    if invocation.json:
-        show_json({"value": value})
-    else:
-        show([escape_line(line) for line in value.splitlines()])
+    invocation.report({"value": value}, [escape_line(line) for line in value.splitlines()])
 
 
 @secrets.command("forget")
 @click.argument("marker")
-@click.pass_obj
 def forget(invocation: Invocation, marker: str) -> None:
     """Permanently delete the secret behind a marker. The marker stays in the texts."""
     sealed_id = _marker_id(marker)
     invocation.client.secrets.forget(sealed_id)
-    if invocation.json:
-        show_json({"forgotten": sealed_id})
-    else:
-        print(f"Deleted the value of {printable_line(sealed_id)}.")
+    invocation.report({"forgotten": sealed_id}, f"Deleted the value of {printable_line(sealed_id)}.")
 
 
 def _marker_id(text: str) -> str:

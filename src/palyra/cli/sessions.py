@@ -33,21 +33,17 @@ class ArchivedSessionMissing(NotFound):
     """There is no archived session. List the open ones with `palyra sessions`."""
 
 
-@click.group(cls=PalyraGroup, invoke_without_command=True)
-@click.pass_context
-def sessions(ctx: click.Context) -> None:
+@click.group(cls=PalyraGroup, default="list")
+def sessions() -> None:
     """List, search, export and archive sessions. Without a command, lists them.
 
     SESSION is a session's id, its last six characters, its key, or `last` for the open session used last.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_sessions)
 
 
 @sessions.command("list")
 @click.option("--archived", is_flag=True, help="List archived sessions.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 200), help="Maximum number of results.")
-@click.pass_obj
 def list_sessions(invocation: Invocation, archived: bool = False, limit: int = 50) -> None:
     """List sessions, last used first."""
     page = invocation.client.sessions(archived=archived, limit=limit)
@@ -66,7 +62,6 @@ def list_sessions(invocation: Invocation, archived: bool = False, limit: int = 5
 @click.option(
     "--limit", default=RECENT, show_default=True, type=click.IntRange(1, 200), help="Maximum number of messages."
 )
-@click.pass_obj
 def show_session(invocation: Invocation, session: str, *, limit: int) -> None:
     """Show a session and its last messages."""
     matching_session = find_session(invocation.client, session)
@@ -83,7 +78,6 @@ def show_session(invocation: Invocation, session: str, *, limit: int) -> None:
 @sessions.command("tape")
 @click.argument("session", default="last")
 @click.option("--after-seq", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Start after this entry.")
-@click.pass_obj
 def show_tape(invocation: Invocation, session: str, *, after_seq: int) -> None:
     """Print the tape of a session: all recorded entries. With --json, one entry per line."""
     from palyra.cli.run_view.tape_listing import print_tape
@@ -96,7 +90,6 @@ def show_tape(invocation: Invocation, session: str, *, after_seq: int) -> None:
 @sessions.command("search")
 @click.argument("words", nargs=-1, required=True)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200), help="Maximum number of results.")
-@click.pass_obj
 def search_sessions(invocation: Invocation, words: tuple[str, ...], *, limit: int) -> None:
     """Search the messages of all sessions."""
     hits = invocation.client.search(" ".join(words), limit=limit)
@@ -116,7 +109,6 @@ def search_sessions(invocation: Invocation, words: tuple[str, ...], *, limit: in
 @sessions.command("rename")
 @click.argument("session")
 @click.argument("title")
-@click.pass_obj
 def rename_session(invocation: Invocation, session: str, title: str) -> None:
     """Rename a session."""
     client = invocation.client
@@ -125,7 +117,6 @@ def rename_session(invocation: Invocation, session: str, title: str) -> None:
 
 @sessions.command("archive")
 @click.argument("session")
-@click.pass_obj
 def archive_session(invocation: Invocation, session: str) -> None:
     """Archive a session. It keeps its key."""
     client = invocation.client
@@ -134,7 +125,6 @@ def archive_session(invocation: Invocation, session: str) -> None:
 
 @sessions.command("unarchive")
 @click.argument("session")
-@click.pass_obj
 def unarchive_session(invocation: Invocation, session: str) -> None:
     """Restore an archived session; `last` is the one archived last."""
     client = invocation.client
@@ -144,7 +134,6 @@ def unarchive_session(invocation: Invocation, session: str) -> None:
 
 @sessions.command("reset")
 @click.argument("session")
-@click.pass_obj
 def reset_session(invocation: Invocation, session: str) -> None:
     """Clear the agent's context of a session. The messages stay on the tape."""
     client = invocation.client
@@ -153,7 +142,6 @@ def reset_session(invocation: Invocation, session: str) -> None:
 
 @sessions.command("cleanup")
 @click.argument("session")
-@click.pass_obj
 def cleanup_session(invocation: Invocation, session: str) -> None:
     """Cancel a session's active runs, archive it and release its key."""
     client = invocation.client
@@ -165,7 +153,6 @@ def cleanup_session(invocation: Invocation, session: str) -> None:
 @click.argument("session", default="last")
 @click.option("--format", "form", type=click.Choice(["markdown", "json"]), default="markdown", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write. Default: stdout.")
-@click.pass_obj
 def export_session(invocation: Invocation, session: str, *, form: str, output: Path | None) -> None:
     """Export a session as a document."""
     client = invocation.client
@@ -248,10 +235,7 @@ def name_of(session: Session) -> str:
 
 
 def _print_session(invocation: Invocation, session: Session, done: str) -> None:
-    if invocation.json:
-        show_json({"session": session})
-    else:
-        print(f"{session.session_id} ({name_of(session)}): {done}.")
+    invocation.report({"session": session}, f"{session.session_id} ({name_of(session)}): {done}.")
 
 
 def _show_message(message: SessionMessage) -> None:

@@ -17,7 +17,7 @@ from palyra.core.stop import MAX_STOP_REASON_CHARS, EmergencyStop
 from palyra.core.token import TokenScopeMissing
 
 if TYPE_CHECKING:
-    from palyra.gateway.client.client import Client
+    pass
 
 T = TypeVar("T")
 
@@ -44,7 +44,6 @@ class StopTargetConflict(Invalid):
 )
 @click.option("--principal", metavar="PRINCIPAL", help="Only the work of this principal, such as user:ana.")
 @click.option("--reason", metavar="TEXT", default="", help="Reason to show to everyone.")
-@click.pass_obj
 def stop(invocation: Invocation, *, everything: bool, principal: str | None, reason: str) -> None:
     """Emergency stop: stop all work until `palyra resume`.
 
@@ -59,7 +58,7 @@ def stop(invocation: Invocation, *, everything: bool, principal: str | None, rea
     # An emergency stop is never refused because of its reason text.
     reason = " ".join(repair_text(reason).split())[:MAX_STOP_REASON_CHARS]
     try:
-        stops = _client(invocation).stops
+        stops = invocation.client_within(RESPONSE_TIMEOUT_SECONDS).stops
         halted = _as_administrator(
             lambda: stops.admin_create(principal=principal, reason=reason),
             own=lambda: stops.create(reason=reason),
@@ -83,10 +82,9 @@ def stop(invocation: Invocation, *, everything: bool, principal: str | None, rea
 @click.command(cls=PalyraCommand)
 @click.option("--principal", metavar="PRINCIPAL", help="Only the work of this principal, such as user:ana.")
 @click.option("--remove-file", is_flag=True, help="Also remove the file STOP from the home folder.")
-@click.pass_obj
 def resume(invocation: Invocation, *, principal: str | None, remove_file: bool) -> None:
     """Resume work after `palyra stop`: queued runs start, and new messages are accepted."""
-    stops = _client(invocation).stops
+    stops = invocation.client_within(RESPONSE_TIMEOUT_SECONDS).stops
     done = _as_administrator(
         lambda: stops.admin_resume(principal=principal, remove_file=remove_file),
         own=stops.resume,
@@ -112,13 +110,6 @@ def _as_administrator(ask: Callable[[], T], *, own: Callable[[], T], principal: 
         if error.code != TokenScopeMissing.code or principal is not None:
             raise
         return own()
-
-
-def _client(invocation: Invocation) -> "Client":
-    from palyra.gateway.client.client import Client
-    from palyra.gateway.client.target import find_target
-
-    return Client(lambda: find_target(invocation.home), answer_seconds=RESPONSE_TIMEOUT_SECONDS)
 
 
 def _stop_by_file(invocation: Invocation, reason: str) -> None:

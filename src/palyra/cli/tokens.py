@@ -35,18 +35,14 @@ class TokenLifetime(click.ParamType[int]):
         return int(match[1]) * SECONDS[match[2]]
 
 
-@click.group(cls=PalyraGroup, invoke_without_command=True)
-@click.pass_context
-def tokens(ctx: click.Context) -> None:
+@click.group(cls=PalyraGroup, default="list")
+def tokens() -> None:
     """Create, list and revoke API tokens. Without a command, lists them."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_tokens)
 
 
 @tokens.command("list")
 @click.option("--principal", metavar="WHO", help="Only tokens of this principal, such as user:ana.")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 500), help="Maximum number of tokens.")
-@click.pass_obj
 def list_tokens(invocation: Invocation, principal: str | None = None, limit: int = 100) -> None:
     """List tokens that are not revoked, newest first."""
     page = invocation.client.tokens.list(principal=principal, limit=limit)
@@ -86,7 +82,6 @@ def list_tokens(invocation: Invocation, principal: str | None = None, limit: int
 @click.option(
     "--expires", type=TokenLifetime(), metavar="TIME", help="Lifetime, such as 12h or 30d. Default: never expires."
 )
-@click.pass_obj
 def create_token(
     invocation: Invocation, name: str, *, principal: str | None, scopes: tuple[str, ...], expires: int | None
 ) -> None:
@@ -122,7 +117,6 @@ def create_token(
 @tokens.command("revoke")
 @click.argument("token_id")
 @click.option("--yes", is_flag=True, help="Revoke the token even if this command uses it.")
-@click.pass_obj
 def revoke_token(invocation: Invocation, token_id: str, *, yes: bool) -> None:
     """Revoke a token. List the ids with `palyra tokens`."""
     calls, requested = invocation.client.tokens, parse_ulid(token_id, "token id")

@@ -112,7 +112,6 @@ def usage(ctx: click.Context, *, by: UsageGrouping, since: str | None, everybody
 @click.argument("run", required=False)
 @SINCE
 @ALL
-@click.pass_obj
 def why(invocation: Invocation, run: str | None, *, since: str | None, everybody: bool) -> None:
     """Show what caused model turns, and their cost. With RUN, lists each turn of that run.
 
@@ -149,7 +148,6 @@ def why(invocation: Invocation, run: str | None, *, since: str | None, everybody
 
 @usage.command("prices")
 @click.argument("model", required=False)
-@click.pass_obj
 def prices(invocation: Invocation, model: str | None) -> None:
     """List the current prices per million tokens. With MODEL (PROVIDER/MODEL), show its price.
 

@@ -21,7 +21,6 @@ MAX_CHECKED = 200
 
 @click.command(cls=PalyraCommand)
 @click.argument("what", metavar="WHAT")
-@click.pass_obj
 def why(invocation: Invocation, what: str) -> None:
     """Trace WHAT back to its input, the model's turn, the policies and the approval.
 

@@ -22,16 +22,13 @@ MAX_GRANTS = 500
 """How many of the latest grants are listed, and searched for an id suffix."""
 
 
-@click.group(cls=PalyraGroup, invoke_without_command=True)
-@click.pass_context
-def approvals(ctx: click.Context) -> None:
+@click.group(cls=PalyraGroup, default="list")
+def approvals() -> None:
     """List and answer approval requests. Without a command, lists the open ones.
 
     APPROVAL is the id of an approval request, its last six characters, or `last`: for `show` the most recent request,
     for `allow` and `deny` the only open one.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_approvals)
 
 
 approvals.add_command(reissue)
@@ -39,7 +36,6 @@ approvals.add_command(reissue)
 
 @approvals.command("list")
 @click.option("--all", "everything", is_flag=True, help="Include answered requests.")
-@click.pass_obj
 def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
     """List approval requests, newest first."""
     page = latest(invocation.client, only_open=not everything)
@@ -59,7 +55,6 @@ def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
 @approvals.command("show")
 @click.argument("approval")
 @click.option("--reveal", is_flag=True, help="Show the secrets behind markers such as [sealed:…].")
-@click.pass_obj
 def show_approval(invocation: Invocation, approval: str, *, reveal: bool) -> None:
     """Show an approval request with its full effect."""
     approval_id = find_any(invocation.client, approval)
@@ -83,7 +78,6 @@ def show_approval(invocation: Invocation, approval: str, *, reveal: bool) -> Non
     " a final ** matches all further arguments. Everything that matches runs without approval, including options that"
     " start other programs.",
 )
-@click.pass_obj
 def allow(
     invocation: Invocation, approval: str, *, scope: str, reason: str, arguments: str | None, pattern: str | None
 ) -> None:
@@ -111,14 +105,12 @@ def allow(
 @approvals.command("deny")
 @click.argument("approval")
 @click.option("--reason", default="", help="Reason to give to the agent.")
-@click.pass_obj
 def deny(invocation: Invocation, approval: str, *, reason: str) -> None:
     """Deny a call. Its run continues, and the agent gets the reason."""
     _resolve(invocation, approval, ApprovalAnswerRequest(decision="deny", reason=reason))
 
 
 @approvals.command("grants")
-@click.pass_obj
 def list_grants(invocation: Invocation) -> None:
     """List grants: approvals for more than one call."""
     page = invocation.client.approvals.grants(limit=MAX_GRANTS)
@@ -138,7 +130,6 @@ def list_grants(invocation: Invocation) -> None:
 
 @approvals.command("revoke")
 @click.argument("grant")
-@click.pass_obj
 def revoke(invocation: Invocation, grant: str) -> None:
     """Revoke a grant. Calls that it covered need approval again.
 
@@ -146,14 +137,13 @@ def revoke(invocation: Invocation, grant: str) -> None:
     """
     grant_id = _grant_id(invocation, grant)
     claimed_grant = invocation.client.approvals.revoke_grant(grant_id)
-    if invocation.json:
-        show_json(claimed_grant)
-        return
-    show([f"Revoked. {printable_line(claimed_grant.tool)} for {escape_line(claimed_grant.kind)} needs approval again."])
+    invocation.report(
+        claimed_grant,
+        [f"Revoked. {printable_line(claimed_grant.tool)} for {escape_line(claimed_grant.kind)} needs approval again."],
+    )
 
 
 @approvals.command("export")
-@click.pass_obj
 def export(invocation: Invocation) -> None:
     """Export all approval requests and answers as JSON lines, each with the hash of the previous one."""
     for line in invocation.client.approvals.export().decode().rstrip("\n").split("\n"):

@@ -30,7 +30,6 @@ class ReissuedApproval(Struct, frozen=True, kw_only=True):
 
 @click.command("reissue", cls=PalyraCommand)
 @click.argument("approval")
-@click.pass_obj
 def reissue(invocation: Invocation, approval: str) -> Exit:
     """Reissue an approval request that was not answered in time; `last` is the most recent of them.
 

@@ -29,7 +29,6 @@ from palyra.gateway.client.client import Client
 @click.option("--label", metavar="LABEL", help="Use the session with this label; created if it does not exist.")
 @click.option("--new", is_flag=True, help="Start a new session and archive the current one.")
 @on_approval_option
-@click.pass_obj
 def chat(
     invocation: Invocation,
     *,

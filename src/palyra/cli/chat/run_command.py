@@ -53,7 +53,6 @@ from palyra.core.session import SessionRef
 @click.option("--idempotency-key", metavar="KEY", help="Send the message only once per key.")
 @on_approval_option
 @click.option("--detach", is_flag=True, help="Print the run's id and do not wait for the answer.")
-@click.pass_obj
 def run(
     invocation: Invocation,
     *,

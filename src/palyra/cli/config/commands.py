@@ -37,7 +37,6 @@ def config() -> None:
 
 
 @config.command("check")
-@click.pass_obj
 def check_config(invocation: Invocation) -> Exit:
     """Check the settings and list all problems with their fixes.
 
@@ -62,7 +61,6 @@ def check_config(invocation: Invocation) -> Exit:
 
 @config.command("show")
 @click.option("--effective", "everything", is_flag=True, help="Include settings with their default values.")
-@click.pass_obj
 def show_config(invocation: Invocation, *, everything: bool) -> None:
     """Show settings and where each value comes from: the file or the environment. Secrets are not shown."""
     # Invalid settings are reported in full rather than shown in part.
@@ -84,7 +82,7 @@ def show_config(invocation: Invocation, *, everything: bool) -> None:
 
 
 @config.command("schema")
-def show_schema() -> None:
+def show_schema(_: Invocation) -> None:
     """Print the JSON Schema of config.toml, for editors and other tools."""
     schema = msgspec.json.schema(Settings)
     for part in (part for part in schema["$defs"].values() if "properties" in part):
@@ -94,7 +92,6 @@ def show_schema() -> None:
 
 
 @config.command("target")
-@click.pass_obj
 def show_target(invocation: Invocation) -> None:
     """Show which daemon the commands connect to, and why."""
     home, because = choose_home(home=invocation.home_option, profile=invocation.profile)
@@ -134,7 +131,6 @@ def show_target(invocation: Invocation) -> None:
 
 
 @config.command("reload")
-@click.pass_obj
 def reload_config(invocation: Invocation) -> None:
     """Reload the settings of the running daemon. Some changes need a restart."""
     # Invalid settings are reported here, in full; the daemon would keep its current ones.

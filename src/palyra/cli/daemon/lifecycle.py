@@ -22,14 +22,12 @@ from palyra.sandbox.processes.tiers import tier_problem
 
 
 @click.command(cls=PalyraCommand)
-@click.pass_obj
 def up(invocation: Invocation) -> None:
     """Start the daemon in the background."""
     _start(invocation)
 
 
 @click.command(cls=PalyraCommand)
-@click.pass_obj
 def down(invocation: Invocation) -> None:
     """Stop the daemon. Unfinished runs resume at the next start."""
     daemon = process.stop(invocation.home)
@@ -42,7 +40,6 @@ def down(invocation: Invocation) -> None:
 
 
 @click.command(cls=PalyraCommand)
-@click.pass_obj
 def restart(invocation: Invocation) -> None:
     """Restart the daemon, or start it if it is not running.
 
@@ -57,7 +54,6 @@ def restart(invocation: Invocation) -> None:
 
 
 @click.command(cls=PalyraCommand)
-@click.pass_obj
 def status(invocation: Invocation) -> None:
     """Show daemon status.
 
@@ -66,10 +62,10 @@ def status(invocation: Invocation) -> None:
     """
     daemon = find_daemon(invocation.home)
     if daemon is None:
-        if invocation.json:
-            show_json({"running": False, "home": str(invocation.home.path)})
-        else:
-            print(f"The daemon is not running ({invocation.home.path}). Start it with `palyra up`.")
+        invocation.report(
+            {"running": False, "home": str(invocation.home.path)},
+            f"The daemon is not running ({invocation.home.path}). Start it with `palyra up`.",
+        )
         raise click.exceptions.Exit(Exit.UNREACHABLE)
     try:
         reported_status = invocation.ask_status()

@@ -27,7 +27,6 @@ _LEVELS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
     "-n", "--lines", default=50, show_default=True, type=click.IntRange(min=0), help="Number of lines to show."
 )
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines until Ctrl-C.")
-@click.pass_obj
 def logs(invocation: Invocation, *, lines: int, follow: bool) -> None:
     """Show the daemon's log. With --json, prints the lines as stored."""
     path = invocation.home.log

@@ -54,10 +54,8 @@ class ReadySignal:
 @click.option(
     "--check", is_flag=True, help="Check whether the daemon could start, then exit. Another daemon may be running."
 )
-@click.pass_context
-def palyrad(ctx: click.Context, ready_fd: int | None, debug: bool, check: bool) -> int:
+def palyrad(invocation: Invocation, ready_fd: int | None, debug: bool, check: bool) -> int:
     """Run the Palyra daemon in the foreground until SIGTERM or Ctrl-C."""
-    invocation = ctx.ensure_object(Invocation)
     invocation.debug = debug
     sign = ReadySignal(ready_fd)
     try:

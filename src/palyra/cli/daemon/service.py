@@ -76,7 +76,6 @@ def service() -> None:
 @service.command("install")
 @_system_option
 @click.option("--print", "only_print", is_flag=True, help="Print the service file and write nothing.")
-@click.pass_obj
 def install(invocation: Invocation, *, system: bool, only_print: bool) -> None:
     """Write the service file and print the commands to enable it."""
     # Invalid settings are reported now, not by a service that does not start.
@@ -119,7 +118,6 @@ def install(invocation: Invocation, *, system: bool, only_print: bool) -> None:
 
 @service.command("uninstall")
 @_system_option
-@click.pass_obj
 def uninstall(invocation: Invocation, *, system: bool) -> None:
     """Remove the service file. The home folder is kept."""
     made = plan(invocation.home, system=system)
@@ -142,7 +140,6 @@ def uninstall(invocation: Invocation, *, system: bool) -> None:
 
 @service.command("show")
 @_system_option
-@click.pass_obj
 def show_service(invocation: Invocation, *, system: bool) -> None:
     """Show whether the service is installed, and its status."""
     made = plan(invocation.home, system=system)

@@ -20,9 +20,8 @@ from palyra.cli.terminal.output import plural
 from palyra.core.errors import PalyraError
 from palyra.core.model.catalog import DialectName, ModelProvider, split_model_name
 from palyra.core.version import VERSION
-from palyra.gateway.client.client import Client
 from palyra.gateway.client.errors import TokenRejected, TokenUnusable
-from palyra.gateway.client.target import find_daemon, find_target, is_held, read_token
+from palyra.gateway.client.target import find_daemon, is_held, read_token
 from palyra.home import Home, HomeOwnerMismatch, HomePermissionsTooOpen
 from palyra.sandbox.base import Tier
 from palyra.sandbox.wasm.module import ModuleJob
@@ -210,7 +209,7 @@ def _lost_keys(invocation: Invocation) -> dict[str, str] | None:
     if find_daemon(invocation.home) is None:
         return None
     # The daemon's environment may have other variables than ours, and the vault is its own.
-    client = Client(lambda: find_target(invocation.home), answer_seconds=STATUS_SECONDS)
+    client = invocation.client_within(STATUS_SECONDS)
     try:
         provider_statuses = client.providers.list().providers
     except PalyraError:

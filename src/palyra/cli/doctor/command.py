@@ -23,7 +23,6 @@ _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     metavar="FILE",
     help="Also write a support bundle (.tar.gz): results, settings and log, without secrets.",
 )
-@click.pass_obj
 def doctor(invocation: Invocation, *, bundle: Path | None) -> Exit:
     """Check this installation, its home folder and its daemon, and suggest fixes.
 

@@ -11,7 +11,7 @@ from palyra.cli.exit_codes import Exit
 from palyra.cli.journal.attestations import show_attestations
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.short_ids import find_by_suffix, is_id_suffix
-from palyra.cli.terminal.output import counts, date_time, facts, plural, say, show, show_json
+from palyra.cli.terminal.output import counts, date_time, facts, plural, say, show_json
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.clock import to_ms
 from palyra.core.errors import NotFound, PalyraError
@@ -61,7 +61,6 @@ journal.add_command(show_attestations)
     help="Verify an export instead of the journal.",
 )
 @click.option("--deep", is_flag=True, help="Also check the database file, the archive and the projections.")
-@click.pass_obj
 def verify_journal(invocation: Invocation, *, anchor: Path | None, export_file: Path | None, deep: bool) -> Exit:
     """Verify every tape: that no entry was altered, removed, inserted or moved.
 
@@ -92,7 +91,6 @@ def verify_journal(invocation: Invocation, *, anchor: Path | None, export_file: 
 
 
 @journal.command("anchor")
-@click.pass_obj
 def print_anchor(invocation: Invocation) -> None:
     """Print the journal's latest anchor. Store it on another machine, to check later with `verify --anchor`."""
     anchor = tape_proof.latest_anchor(invocation.home, invocation.settings)
@@ -116,7 +114,6 @@ def print_anchor(invocation: Invocation) -> None:
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to a file instead of stdout."
 )
-@click.pass_obj
 def export_journal(invocation: Invocation, *, session: str | None, since: Path | None, output: Path | None) -> None:
     """Export the tapes as JSON lines. Verify the export with `palyra journal verify --file EXPORT`."""
     from palyra.daemon.process.system_clock import SystemClock
@@ -153,19 +150,14 @@ def _session_id(conn: Connection, name: str, *, now_ms: int) -> SessionId:
 
 
 @journal.command("stats")
-@click.pass_obj
 def show_stats(invocation: Invocation) -> None:
     """Show the size of the journal and what it contains."""
     with tape_proof.open_snapshot(invocation.home, invocation.settings) as conn:
         matching_stats = stats.gather(conn, invocation.home)
-    if invocation.json:
-        show_json(matching_stats)
-    else:
-        show(_table(matching_stats))
+    invocation.report(matching_stats, _table(matching_stats))
 
 
 @journal.command("rebuild")
-@click.pass_obj
 def rebuild_journal(invocation: Invocation) -> Exit:
     """Rebuild the projections from the tapes: messages, search index, totals of sessions and runs, approvals, grants.
 

@@ -54,7 +54,6 @@ def _notes(invocation: Invocation, policies: list[Policy]) -> list[tuple[str, st
 
 @policy.command("check")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.pass_obj
 def check_policy(invocation: Invocation, files: tuple[Path, ...]) -> Exit:
     """Check policy files and list all problems: FILES, or those in the home folder.
 
@@ -87,7 +86,6 @@ def check_policy(invocation: Invocation, files: tuple[Path, ...]) -> Exit:
 @click.argument("name", metavar="[ID]", required=False)
 @click.option("--schema", is_flag=True, help="Print the Cedar schema: entities, actions and attributes.")
 @click.option("--text", is_flag=True, help="Print the full text of all policies.")
-@click.pass_obj
 def show_policy(invocation: Invocation, name: str | None, *, schema: bool, text: bool) -> None:
     """Show the active policies and their sources. With an ID, print that policy."""
     if schema:

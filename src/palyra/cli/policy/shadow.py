@@ -35,7 +35,6 @@ def shadow() -> None:
 
 @shadow.command("start")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
-@click.pass_obj
 def start(invocation: Invocation, paths: tuple[Path, ...]) -> None:
     """Start shadow evaluation of the policies in PATHS (files or folders). Without PATHS, reads the same files again.
 
@@ -56,18 +55,13 @@ def start(invocation: Invocation, paths: tuple[Path, ...]) -> None:
 
 
 @shadow.command("status")
-@click.pass_obj
 def status(invocation: Invocation) -> None:
     """Show the candidate, since when it is evaluated, and the number of differences."""
     shadow_policy = invocation.client.policy_shadow.report().shadow
-    if invocation.json:
-        show_json(shadow_policy)
-    else:
-        show(facts(_facts(shadow_policy)))
+    invocation.report(shadow_policy, facts(_facts(shadow_policy)))
 
 
 @shadow.command("report")
-@click.pass_obj
 def report(invocation: Invocation) -> None:
     """List the differences to the real decisions, by clause, with counts and the latest calls."""
     shadow_report = invocation.client.policy_shadow.report()
@@ -93,7 +87,6 @@ def report(invocation: Invocation) -> None:
 
 
 @shadow.command("stop")
-@click.pass_obj
 def stop(invocation: Invocation) -> None:
     """Stop shadow evaluation. The report is kept until the next start."""
     ended = invocation.client.policy_shadow.end()

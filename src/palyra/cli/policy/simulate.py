@@ -70,7 +70,6 @@ class ArgumentsInvalid(Invalid):
 @click.option("--channel", metavar="NAME", help="Channel of the message that led to it: grpc, http, v1.")
 @click.option("--no-channel", is_flag=True, help="No approver is reachable.")
 @click.option("--granted", is_flag=True, help="A grant covers the call.")
-@click.pass_obj
 def explain(
     invocation: Invocation,
     run: str | None,
@@ -149,7 +148,6 @@ def explain(
 @click.option(
     "--limit", type=click.IntRange(min=1), default=100_000, show_default=True, help="Maximum number of calls."
 )
-@click.pass_obj
 def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime | None, limit: int) -> None:
     """Replay recorded calls with the policies in FILES instead of the home's, and list different decisions.
 

@@ -48,7 +48,6 @@ class Cases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A policy file to use instead of the home's; repeatable.",
 )
-@click.pass_obj
 def run_cases(invocation: Invocation, file: Path, *, files: tuple[Path, ...]) -> Exit:
     """Test the policies with the cases in FILE (TOML or JSON) and report those that fail.
 

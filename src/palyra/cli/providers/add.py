@@ -135,7 +135,6 @@ class AddOptions:
 @click.option("--replace", "replace_it", is_flag=True, help="Replace the provider with this name.")
 @click.option("--no-test", is_flag=True, help="Skip the test call.")
 @click.option("--force", is_flag=True, help="Store it even if the test call fails.")
-@click.pass_obj
 def add(
     invocation: Invocation,
     name: str | None,

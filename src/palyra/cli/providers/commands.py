@@ -18,16 +18,13 @@ from palyra.core.model.provider_status import ProviderStatus
 from palyra.gateway.client.target import is_held
 
 
-@click.group(cls=PalyraGroup, invoke_without_command=True)
-@click.pass_context
-def providers(ctx: click.Context) -> None:
+@click.group(cls=PalyraGroup, default="list")
+def providers() -> None:
     """Add, test and choose model providers. Without a command, lists them.
 
     Providers are configured in config.toml as [model.providers.NAME]. API keys are in the vault, or where a reference
     points to.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_providers)
 
 
 providers.add_command(add)
@@ -35,7 +32,6 @@ providers.add_command(explain)
 
 
 @providers.command("list")
-@click.pass_obj
 def list_providers(invocation: Invocation) -> None:
     """List providers with their address, models, API key and health."""
     provider_page = patient_client(invocation).providers.list()
@@ -64,7 +60,6 @@ def list_providers(invocation: Invocation) -> None:
 
 @providers.command("models")
 @click.argument("name")
-@click.pass_obj
 def list_models(invocation: Invocation, name: str) -> None:
     """List the models of a provider."""
     matches = models_of(invocation, name)
@@ -78,7 +73,6 @@ def list_models(invocation: Invocation, name: str) -> None:
 
 @providers.command("test")
 @click.argument("name", required=False, metavar="[NAME[/MODEL]]")
-@click.pass_obj
 def test(invocation: Invocation, name: str | None) -> Exit:
     """Send one test message to a model and show time and cost. Without a name, tests the default model.
 
@@ -88,25 +82,18 @@ def test(invocation: Invocation, name: str | None) -> Exit:
     Exit codes: 0 the model answers, 1 it does not.
     """
     trial = run_model_test(invocation, name or patient_client(invocation).providers.list().default)
-    if invocation.json:
-        show_json(trial)
-    else:
-        show(trial_lines(trial))
+    invocation.report(trial, trial_lines(trial))
     return trial.exit
 
 
 @providers.command("default")
 @click.argument("name", metavar="NAME[/MODEL]")
-@click.pass_obj
 def default(invocation: Invocation, name: str) -> None:
     """Set the default provider, from the next turn on; `embedded` is the built-in helper."""
     _check_known(invocation, name)
     write(invocation, make_default(name))
     warn_if_overridden(invocation)
-    if invocation.json:
-        show_json({"default": name})
-    else:
-        print(f"{printable_line(name)} answers {_from_when(invocation)}.")
+    invocation.report({"default": name}, f"{printable_line(name)} answers {_from_when(invocation)}.")
 
 
 @providers.command("remove")
@@ -117,7 +104,6 @@ def default(invocation: Invocation, name: str) -> None:
     default=None,
     help="Delete its API key from the vault, or keep it. Default: ask at a terminal, otherwise keep.",
 )
-@click.pass_obj
 def remove(invocation: Invocation, name: str, *, other: str | None, delete_secret: bool | None) -> None:
     """Remove a provider."""
     removed = _check_known(invocation, name)

@@ -37,7 +37,6 @@ class TurnExplanation(Struct, kw_only=True):
 
 @click.command("explain", cls=PalyraCommand)
 @click.argument("run", default="last")
-@click.pass_obj
 def explain(invocation: Invocation, run: str) -> None:
     """Explain how the model of each turn was chosen: the candidates, why others were skipped, and the result.
 

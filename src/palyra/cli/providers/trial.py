@@ -30,7 +30,6 @@ from palyra.core.spending.usage import Usage
 from palyra.core.tool import JsonObject
 from palyra.gateway.client.client import Client
 from palyra.gateway.client.tape_stream import ReceivedEntry
-from palyra.gateway.client.target import find_target
 
 RESPONSE_TIMEOUT_SECONDS = 90.0
 """A provider may take long to list its models."""
@@ -68,7 +67,7 @@ class ProviderTestResult(Struct, frozen=True, kw_only=True):
 
 def patient_client(invocation: Invocation) -> Client:
     """Return a client that waits for a provider's answer."""
-    return Client(lambda: find_target(invocation.home), answer_seconds=RESPONSE_TIMEOUT_SECONDS)
+    return invocation.client_within(RESPONSE_TIMEOUT_SECONDS)
 
 
 def run_model_test(
