@@ -19,6 +19,7 @@ import pytest
 
 from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon, Json, NotServing, until
+from tests.support.needs import skip
 
 SECRET = "correct-horse-battery-staple"
 
@@ -388,7 +389,7 @@ def mounted(path: Path) -> Iterator[Path]:
     try:
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(path)], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"a disk to remount takes the right to mount: {getattr(error, 'stderr', None) or error}")
+        skip("right to mount", error)
     try:
         yield path
     finally:

@@ -19,6 +19,7 @@ from palyra.journal.engines.postgres import CLAIM_KEY
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import prove
 from tests.support.daemon import FINAL, Daemon, Refused, Watcher, until
+from tests.support.needs import skip
 from tests.support.postgres import new_schema
 
 SCRIPT = {
@@ -218,7 +219,7 @@ def unwritable(home: Home) -> Iterator[None]:
     try:
         subprocess.run(["chattr", "+i", *files], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"files can not be made immutable here: {getattr(error, 'stderr', None) or error}")
+        skip("right to make files immutable", error)
     try:
         yield
     finally:

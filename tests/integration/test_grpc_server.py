@@ -28,7 +28,7 @@ from palyra.gateway.grpc.server_call import ServerCall
 from tests.support.connections import a_budget
 from tests.support.eventually import eventually
 from tests.support.http2_client import Wire, framed
-from tests.support.needs import OPENSSL, needs
+from tests.support.needs import IPV6, OPENSSL, needs
 from tests.support.web_site import certificate
 
 T = TypeVar("T")
@@ -287,7 +287,7 @@ def test_over_tls_calls_are_served_and_what_is_no_tls_leaves_nothing_behind(run:
     run(tried())
 
 
-@pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
+@needs(IPV6)
 def test_ipv6_is_served(run: Run[Any]) -> None:
     async def tried() -> None:
         server = GrpcServer({"t.T": Service().handlers()}, a_budget(), AllowedHosts())

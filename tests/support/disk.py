@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.support.needs import skip
 
 MEBIBYTE = 1024 * 1024
 
@@ -41,7 +41,7 @@ def small_disk(path: Path, *, mode: str = "700") -> Iterator[SmallDisk]:
     try:
         subprocess.run(mounting, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"a small disk takes the right to mount: {getattr(error, 'stderr', None) or error}")
+        skip("right to mount", error)
     try:
         yield SmallDisk(path)
     finally:

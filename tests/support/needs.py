@@ -8,6 +8,7 @@ import os
 import pwd
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +17,7 @@ from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -44,6 +46,11 @@ class Need:
 def needs(*wanted: Need) -> pytest.MarkDecorator:
     """Mark a test that runs only where the machine has all of these."""
     return pytest.mark.needs(*wanted)
+
+
+def skip(name: str, why: object) -> NoReturn:
+    """Skip the test for something that only an attempt shows to be missing."""
+    pytest.skip(f"no {name}: {why}")
 
 
 def require(*wanted: Need) -> None:
@@ -132,6 +139,15 @@ def _lack_of_repository() -> str | None:
     return None if done.returncode == 0 else "these files are not in one"
 
 
+def _lack_of_ipv6() -> str | None:
+    # That Python was built with it does not say that the machine has it.
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return None
+    except OSError as error:
+        return f"nothing can listen on ::1: {error.strerror}"
+
+
 def _lack_of_openmp() -> str | None:
     # What runs local models is linked with it, and does not bring it.
     return None if find_library("gomp") else "libgomp is not installed"
@@ -144,12 +160,18 @@ def _lack_of_ripgrep() -> str | None:
 BUBBLEWRAP = Need("bubblewrap", _lack_of_bubblewrap, "bubblewrap")
 LINUX = Need("Linux", lambda: None if sys.platform == "linux" else f"this is {sys.platform}")
 ROOT = Need("root", lambda: None if os.geteuid() == 0 else "this is an ordinary user")
+ORDINARY_USER = Need("ordinary user", lambda: "root may do everything" if os.geteuid() == 0 else None)
 LANDLOCK = Need("Landlock", _lack_of_landlock)
 RIPGREP = Need("ripgrep", _lack_of_ripgrep, "ripgrep")
 POSTGRES = Need("PostgreSQL", _lack_of_postgres, "postgresql")
 OPENSSL = _program("openssl", package="openssl")
 GIT = _program("git", package="git")
 CURL = _program("curl", package="curl")
+BASH = _program("bash")
+SYSTEMD_ANALYZE = _program("systemd-analyze")
+MOUNT = _program("mount")
+PERL = _program("perl")
+IPV6 = Need("IPv6", _lack_of_ipv6)
 REPOSITORY = Need("Git repository", _lack_of_repository)
 OPENMP = Need("OpenMP", _lack_of_openmp, "libgomp1")
 WEIGHTS = Need("model weights", _lack_of_weights, command=weights.COMMAND)

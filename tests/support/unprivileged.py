@@ -1,7 +1,5 @@
 """What only an ordinary user can be kept from. `.ci/run` tries the files that use this also as one, if it is root."""
 
-import os
+from tests.support.needs import ORDINARY_USER, needs
 
-import pytest
-
-ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
+ordinary_user = needs(ORDINARY_USER)

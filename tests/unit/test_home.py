@@ -9,6 +9,7 @@ import pytest
 
 from palyra.daemon.process.home_setup import prepare_home
 from palyra.home import Home, HomeOwnerMismatch, HomePermissionsTooOpen, find_home
+from tests.support.needs import ROOT, needs
 
 OTHER_USER = 4321
 
@@ -69,7 +70,7 @@ def test_a_secret_that_others_can_read_is_refused(made: Home, name: str, mode: i
         find(made)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@needs(ROOT)
 @pytest.mark.parametrize("name", ["", "config.toml", "policy", "plugins"])
 def test_a_daemon_of_root_does_not_run_in_the_home_of_another_user(made: Home, name: str) -> None:
     prepare_home(made)

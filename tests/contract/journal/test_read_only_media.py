@@ -22,6 +22,7 @@ from tests.contract.database import SqliteDatabase, migrated
 from tests.contract.journal.builders import a_session_id, a_title, write_down
 from tests.contract.journal.proof.test_tape_proof import write_journal
 from tests.support.builders import AT
+from tests.support.needs import skip
 
 ENTRIES = 4
 
@@ -63,7 +64,7 @@ def unwritable(folder: Path) -> Iterator[None]:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
         return
     if os.geteuid() == 0:
-        pytest.skip("root may write everywhere, and mounts are not allowed here")
+        skip("right to mount", "and root may write everywhere else")
     modes = {path: path.stat().st_mode for path in (*folder.rglob("*"), folder)}
     for path in modes:
         path.chmod(0o555 if path.is_dir() else 0o444)

@@ -16,7 +16,7 @@ from palyra.sandbox.processes.mounts import HiddenFolders
 from palyra.sandbox.processes.process import ProcessSandbox, private_to
 from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.contract.sandbox.tricks import KERNEL, TRICKS
-from tests.support.needs import BUBBLEWRAP, ROOT, needs
+from tests.support.needs import BUBBLEWRAP, ROOT, needs, skip
 
 WORK_WITHOUT_A_SANDBOX = (
     "read Palyra's token",
@@ -62,7 +62,7 @@ async def test_the_trick_fails(
     ground: Ground, tier: Tier, trick: str, *, victim: int, segment: int, listening: int, sockets: tuple[str, str]
 ) -> None:
     if trick in KERNEL and platform.machine() != "x86_64":
-        pytest.skip("the numbers of the system calls are those of x86_64")
+        skip("x86_64", "the numbers of the system calls are those of it")
     command = filled(trick, ground, victim=victim, segment=segment, port=listening, sockets=sockets)
 
     outcome = await ground.run(tier, command)

@@ -19,7 +19,7 @@ from palyra.sandbox.processes import cgroups
 from palyra.sandbox.processes.mounts import HiddenFolders
 from palyra.sandbox.processes.process import ProcessSandbox
 from tests.contract.sandbox.conftest import Ground
-from tests.support.needs import BUBBLEWRAP, LANDLOCK, needs
+from tests.support.needs import BUBBLEWRAP, LANDLOCK, needs, skip
 
 LIMIT = ResourceLimits(wall=timedelta(seconds=15), memory_bytes=150 * MIB)
 FILL = """
@@ -89,7 +89,7 @@ def base() -> Iterator[Path]:
     """A control group that those of programs can be made in."""
     found = cgroups.take()
     if found.base is None:
-        pytest.skip(f"there is no control group to use: {found.reason}")
+        skip("control group", found.reason)
     yield found.base
     assert not left_in(found.base), "no group outlives its program"
 
@@ -205,7 +205,7 @@ def test_the_group_of_a_terminal_is_left_alone() -> None:
     try:
         found = cgroups.find()
         if found.base is not None:
-            pytest.skip("the tests have a control group to themselves")
+            skip("shared control group", "the tests have one to themselves")
         assert found.reason
         assert cgroups.take() == found
     finally:

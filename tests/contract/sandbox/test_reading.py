@@ -16,9 +16,9 @@ from palyra.sandbox.base import ProgramOutcome, ResourceLimits, SandboxJob, Tier
 from palyra.sandbox.files.root import WorkspaceRoot
 from palyra.sandbox.processes.mounts import HiddenFolders
 from palyra.sandbox.processes.process import ProcessSandbox
-from palyra.sandbox.processes.tiers import find, landlock_version
+from palyra.sandbox.processes.tiers import landlock_version
 from tests.contract.sandbox.conftest import SECRET, Ground
-from tests.support.needs import BUBBLEWRAP, GIT, needs
+from tests.support.needs import BUBBLEWRAP, GIT, PERL, needs, require, skip
 
 BOUNDS = ResourceLimits(wall=timedelta(seconds=20))
 
@@ -193,8 +193,9 @@ async def test_programs_can_still_talk_to_their_children(ground: Ground) -> None
 
 @pytest.fixture
 def landlocked() -> None:
-    if find("perl") is None or landlock_version() < 2:
-        pytest.skip("it needs perl and Landlock")
+    require(PERL)
+    if landlock_version() < 2:
+        skip("Landlock", "its version is older than 2")
 
 
 @pytest.mark.usefixtures("landlocked")
@@ -218,7 +219,7 @@ async def test_a_device_in_the_workspace_cannot_be_opened(ground: Ground) -> Non
     try:
         os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 8))
     except PermissionError:
-        pytest.skip("only root makes devices")
+        skip("right to make devices", "this is an ordinary user")
     outcome = await read(ground.workspace, "head -c 1 device")
     assert outcome.exit_code != 0
 

@@ -3,7 +3,6 @@
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from palyra.cli.app import COMMANDS
+from tests.support.needs import BASH, needs
 from tests.unit.cli.door import Cli
 
 ENOUGH_SECONDS = 1.0
@@ -49,7 +49,7 @@ def cpu_seconds_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@needs(BASH)
 def test_bash_finishes_commands_and_their_options(cli: Cli, folder: Path) -> None:
     script = cli("completion", "bash").out
 
@@ -61,7 +61,7 @@ def test_bash_finishes_commands_and_their_options(cli: Cli, folder: Path) -> Non
     assert completed(folder, script, "palyra", "tokens", "create", "x", "--scope", "a") == ["admin"]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@needs(BASH)
 def test_the_answer_comes_before_one_gets_impatient(cli: Cli, folder: Path) -> None:
     script = cli("completion", "bash").out
     taken = []

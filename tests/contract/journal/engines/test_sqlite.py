@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import stat
 import subprocess
 import threading
@@ -33,6 +32,7 @@ from palyra.journal.stores import meta
 from tests.contract.database import SqliteDatabase, closed, migrated
 from tests.contract.journal.builders import a_session_id, a_title, begin, occupied, queued, write_down
 from tests.support.eventually import eventually
+from tests.support.needs import MOUNT, require
 from tests.support.sqlite_file import opened
 
 DISK_KIB = 2048
@@ -95,8 +95,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    if shutil.which("mount") is None:
-        pytest.skip("there is no mount command")
+    require(MOUNT)
     folder = tmp_path / "disk"
     folder.mkdir()
     disk = Disk(folder)

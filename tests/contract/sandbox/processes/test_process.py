@@ -18,7 +18,7 @@ from palyra.sandbox.files.root import WorkspaceRoot
 from palyra.sandbox.processes import launch
 from tests.contract.sandbox.conftest import SECRET, Ground
 from tests.support.eventually import eventually
-from tests.support.needs import BUBBLEWRAP, GIT, LANDLOCK, needs
+from tests.support.needs import BUBBLEWRAP, GIT, LANDLOCK, needs, skip
 
 FORK_BOMB = (
     # Each process forks {depth} times, and so does each of its children: it grows as a bomb does, but is known to end.
@@ -120,7 +120,7 @@ async def test_guarded_sets_the_times_of_open_files_unless_they_may_be_the_syste
 async def test_java_works_where_it_is_installed(ground: Ground, tier: Tier) -> None:
     """Debian keeps in /etc what it does not start without."""
     if await asyncio.to_thread(shutil.which, "java", path="/usr/bin") is None:
-        pytest.skip("there is no java on this machine")
+        skip("java", "it is not installed")
     program = (
         "class A { public static void main(String[] a) { System.out.println(new java.security.SecureRandom()); } }"
     )

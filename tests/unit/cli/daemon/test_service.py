@@ -2,7 +2,6 @@
 
 import json
 import plistlib
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from palyra.cli.daemon import service
 from palyra.cli.daemon.service import launchd_service, systemd_service
 from palyra.home import Home
+from tests.support.needs import SYSTEMD_ANALYZE, needs
 from tests.unit.cli.door import Cli
 
 
@@ -159,7 +159,7 @@ def test_two_homes_have_two_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert len(set(names)) == 4
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+@needs(SYSTEMD_ANALYZE)
 @pytest.mark.parametrize("system", [False, True])
 @pytest.mark.parametrize("name", [".palyra", "a home", 'of "100%" $USER', "ä\\b"])
 def test_systemd_takes_the_unit(tmp_path: Path, name: str, system: bool) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from palyra.sandbox.files import snapshot
 from palyra.sandbox.files.snapshot import FolderChanges, SnapshotTooLarge, changes_since, is_within, outermost, take
+from tests.support.needs import skip
+from tests.support.unprivileged import ordinary_user
 
 
 @pytest.fixture
@@ -106,13 +108,13 @@ def test_attributes_of_a_folder_are_known_by_the_folder(root: Path) -> None:
     looked = Looked(root)
     try:
         os.setxattr(root / "docs", "user.note", b"read this")
-    except OSError:
-        pytest.skip("this file system has no extended attributes")
+    except OSError as error:
+        skip("extended attributes", error)
     assert looked.changes().listings == [str(root / "docs")]
     assert Looked(root).changes() == FolderChanges()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser looks into every folder")
+@ordinary_user
 def test_a_folder_that_cannot_be_looked_into_is_hidden(root: Path) -> None:
     looked = Looked(root)
     (root / "docs/deep").chmod(0)

@@ -137,7 +137,6 @@ def test_what_is_no_plugin_is_not_installed(tmp_path: Path) -> None:
         installed.read_offered_plugin(folder)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes by name here")
 def test_a_pipe_does_not_hold_the_installation(tmp_path: Path) -> None:
     folder = a_plugin(tmp_path / "p")
     (folder / "probe.wasm").unlink()

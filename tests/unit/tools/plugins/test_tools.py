@@ -21,6 +21,7 @@ from palyra.tools.catalog import ToolCatalog
 from palyra.tools.execution import ToolResult, execute
 from palyra.tools.plugins.tools import WorkspaceNotAllowed
 from tests.support import modules
+from tests.support.needs import Need, needs
 from tests.support.plugins import EXAMPLES, TOOL, a_plugin, manifest, tools_from
 from tests.unit.policy.asking import a_question
 from tests.unit.tools.surroundings import StillClock, a_call
@@ -128,14 +129,18 @@ async def test_csv_stats_says_what_is_missing(home: Home, context: ToolContext) 
     assert 'there is no column of that name; the tool describe lists them: pri"ce' in unknown.text
 
 
-def clang_of_the_examples() -> bool:
+CLANG = "14.0.6"
+
+
+def lack_of_clang() -> str | None:
+    """Another compiler would make other modules of the same sources."""
     if shutil.which("clang") is None or not Path("/usr/lib/wasm32-wasi/libc.a").exists():
-        return False
+        return "clang or the library of wasi is not installed"
     said = subprocess.run(["clang", "--version"], capture_output=True, text=True, check=True).stdout
-    return "Debian clang version 14.0.6" in said
+    return None if f"Debian clang version {CLANG}" in said else f"the examples were built by version {CLANG}"
 
 
-@pytest.mark.skipif(not clang_of_the_examples(), reason="the compiler that built the examples is not here")
+@needs(Need("clang for WebAssembly", lack_of_clang))
 def test_the_modules_of_the_examples_are_built_from_their_sources(tmp_path: Path) -> None:
     subprocess.run([EXAMPLES / "build", "--into", tmp_path], check=True)
     for name in ("csv-stats", "units"):
