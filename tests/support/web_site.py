@@ -20,18 +20,18 @@ class Site:
         self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next((int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length: ")), 0)
-        self.asked.append(head + await reader.readexactly(length))
-        reply = self.replies.get(head.split()[1].decode(), b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
         try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next((int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length: ")), 0)
+            self.asked.append(head + await reader.readexactly(length))
+            reply = self.replies.get(head.split()[1].decode(), b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             if isinstance(reply, bytes):
                 writer.write(reply)
                 await writer.drain()
             else:
                 await reply(reader, writer)
-        except ConnectionError:
-            pass
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the client left: before it asked for anything if it did not trust the certificate
         finally:
             writer.transport.abort()
 
