@@ -88,14 +88,21 @@ class Trap:
         writer.close()
 
     async def serve_public(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked = await reader.readuntil(b"\r\n\r\n")
-        self.came_public.append(asked)
-        where = {b"/redirect-inside": f"http://127.0.0.1:{self.inside}/", b"/redirect-name": "http://inside.example/"}
-        location = where.get(asked.split(b" ")[1], "")
-        head = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\n" if location else "HTTP/1.1 200 OK\r\n"
-        writer.write(f"{head}Content-Length: 2\r\n\r\nok".encode())
-        await writer.drain()
-        writer.close()
+        try:
+            asked = await reader.readuntil(b"\r\n\r\n")
+            self.came_public.append(asked)
+            where = {
+                b"/redirect-inside": f"http://127.0.0.1:{self.inside}/",
+                b"/redirect-name": "http://inside.example/",
+            }
+            location = where.get(asked.split(b" ")[1], "")
+            head = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\n" if location else "HTTP/1.1 200 OK\r\n"
+            writer.write(f"{head}Content-Length: 2\r\n\r\nok".encode())
+            await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
 
 
 @dataclass

@@ -31,14 +31,22 @@ def a_call(tool: str, arguments: JsonObject | None = None, *, malformed: str = "
 
 
 async def run(
-    call: ToolCall, *, root: Path = Path("/nonexistent"), tools: tuple[Tool, ...] | None = None, timeout_ms: int = 5000
+    call: ToolCall,
+    *,
+    root: Path = Path("/nonexistent"),
+    tools: tuple[Tool, ...] | None = None,
+    timeout_ms: int = 60_000,
 ) -> ToolResult | Delegation:
     catalog = BUILTIN_ONLY.catalog(None) if tools is None else ToolCatalog(tools)
     return await execute(call, catalog=catalog, context=a_context(root), timeout_ms=timeout_ms)
 
 
 async def outcome(
-    call: ToolCall, *, root: Path = Path("/nonexistent"), tools: tuple[Tool, ...] | None = None, timeout_ms: int = 5000
+    call: ToolCall,
+    *,
+    root: Path = Path("/nonexistent"),
+    tools: tuple[Tool, ...] | None = None,
+    timeout_ms: int = 60_000,
 ) -> ToolResult:
     finished = await run(call, root=root, tools=tools, timeout_ms=timeout_ms)
     assert isinstance(finished, ToolResult)

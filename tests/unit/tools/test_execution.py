@@ -54,7 +54,7 @@ async def patient(context: ToolContext) -> str:
 TOOLS = (act, patient)
 
 
-async def acted(how: str, *, timeout_ms: int = 5000) -> ToolResult:
+async def acted(how: str, *, timeout_ms: int = 60_000) -> ToolResult:
     return await outcome(a_call("test.act", {"how": how}), tools=TOOLS, timeout_ms=timeout_ms)
 
 

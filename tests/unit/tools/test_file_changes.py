@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
 
 async def act(root: Path, tool: str, shelf: Shelf | None = None, **arguments: object) -> ToolResult:
     context = ToolContext(workspace=Workspace((root,)), clock=StillClock(), storage=shelf or Shelf())
-    finished = await execute(a_call(tool, dict(arguments)), catalog=CATALOG, context=context, timeout_ms=5000)
+    finished = await execute(a_call(tool, dict(arguments)), catalog=CATALOG, context=context, timeout_ms=60_000)
     assert isinstance(finished, ToolResult)
     return finished
 
@@ -117,7 +117,7 @@ async def test_deleting_is_high_risk_and_keeps_what_was_there(root: Path) -> Non
 async def test_without_a_place_to_keep_what_was_there_nothing_is_changed(root: Path) -> None:
     context = ToolContext(workspace=Workspace((root,)), clock=StillClock())
     call = a_call("files.delete", {"path": "notes.txt"})
-    finished = await execute(call, catalog=CATALOG, context=context, timeout_ms=5000)
+    finished = await execute(call, catalog=CATALOG, context=context, timeout_ms=60_000)
     assert isinstance(finished, ToolResult)
     assert finished.outcome is CallOutcome.ERROR
     assert (root / "notes.txt").exists()

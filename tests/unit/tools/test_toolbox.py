@@ -20,7 +20,7 @@ LARGE = "x" * 4 * 1500
 
 async def search(toolbox: Toolbox, query: str) -> ToolResult:
     call = a_call("tools.search", {"query": query})
-    finished = await execute(call, catalog=toolbox.offer(None), context=a_context(), timeout_ms=5000)
+    finished = await execute(call, catalog=toolbox.offer(None), context=a_context(), timeout_ms=60_000)
     assert isinstance(finished, ToolResult)
     assert finished.outcome is CallOutcome.OK
     return finished

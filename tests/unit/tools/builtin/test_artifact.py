@@ -32,7 +32,7 @@ CATALOG = ToolCatalog((say, artifact.read))
 
 async def act(shelf: Shelf, name: str, **arguments: object) -> ToolResult:
     context = ToolContext(workspace=Workspace((Path("/nonexistent"),)), clock=StillClock(), storage=shelf)
-    finished = await execute(a_call(name, dict(arguments)), catalog=CATALOG, context=context, timeout_ms=5000)
+    finished = await execute(a_call(name, dict(arguments)), catalog=CATALOG, context=context, timeout_ms=60_000)
     assert isinstance(finished, ToolResult)
     return finished
 
