@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support import weights as small_model
 from tests.support.needs import OPENMP, POSTGRES, WEIGHTS, require, summary
 from tests.support.postgres import drop_schema, new_schema, running_postgres
 
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("palyra", deadline=None)
+# How long an example takes, or to make one, says more about the machine than about the code.
+settings.register_profile("palyra", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("palyra")
 
 

@@ -18,6 +18,7 @@ from palyra.gateway.client.tape_stream import ReceivedEntry
 from palyra.gateway.client.target import find_target
 from tests.support.command import command, environ
 from tests.support.daemon import Daemon, until
+from tests.support.needs import BUBBLEWRAP, needs
 from tests.support.sqlite_file import opened
 
 SCRIPT = {
@@ -209,6 +210,7 @@ def test_the_journal_holds_beside_the_daemon(daemon: Daemon) -> None:
     assert (done.returncode, json.loads(done.stdout)["ok"]) == (0, True)
 
 
+@needs(BUBBLEWRAP)  # without a sandbox it warns
 def test_the_doctor_finds_nothing(daemon: Daemon) -> None:
     script = {"PALYRA_MODEL_PROVIDER": "embedded"}
     done = subprocess.run(
