@@ -28,7 +28,7 @@ class NewDaemon(Protocol):
 @pytest.fixture(scope="session")
 def forks() -> Iterator[ForkServer]:
     """Forks daemons, for all tests of this process."""
-    server = ForkServer()
+    server = ForkServer("palyrad")
     yield server
     server.close()
 

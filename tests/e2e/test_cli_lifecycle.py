@@ -15,6 +15,7 @@ import pytest
 
 from palyra.gateway.client.target import find_daemon, is_held
 from palyra.home import Home
+from tests.support.command import run
 from tests.support.sqlite_file import opened
 
 
@@ -30,9 +31,7 @@ def free(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 
 
 def palyra(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "palyra", *args], input=stdin, capture_output=True, text=True, timeout=60
-    )
+    return run(*args, environ=os.environ, stdin=stdin)
 
 
 def eventually_free(home: Home) -> bool:

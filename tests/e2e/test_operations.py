@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from tests.e2e.conftest import NewDaemon
+from tests.support.command import run
 from tests.support.daemon import Daemon, Json
 from tests.support.sqlite_file import opened
 
@@ -29,9 +30,10 @@ class Command:
 
     def __call__(self, *args: object, limit: int | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; `limit` is how many blocks a file may have."""
-        command = [sys.executable, "-m", "palyra", *map(str, args)]
-        if limit is not None:
-            command = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *command]
+        if limit is None:
+            return run(*map(str, args), environ=self._environ())
+        command = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", sys.executable, "-m", "palyra"]
+        command += map(str, args)
         return subprocess.run(command, capture_output=True, text=True, timeout=60, env=self._environ(), check=False)
 
     def json(self, *args: object, code: int = 0) -> Json:

@@ -1,11 +1,16 @@
 """The command line as a process of its own, on the home of a daemon or on any other."""
 
+import atexit
 import os
 import subprocess
-import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from tests.support.daemon import Daemon
+from tests.support.fork_server import ForkServer
 
 SECONDS = 100.0
 """Long enough for a trial of a real model on a busy machine."""
@@ -21,15 +26,45 @@ def palyra(daemon: Daemon, *args: str, code: int = 0) -> str:
 
 def command(home: Path, *args: str, stdin: str | bytes = b"", **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, whatever that is; `variables` are added to what it finds in its environment."""
-    done = subprocess.run(
-        [sys.executable, "-m", "palyra", *args],
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        capture_output=True,
-        timeout=SECONDS,
-        check=False,
-        env=environ(home) | variables,
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+    return run(*args, environ=environ(home) | variables, stdin=stdin)
+
+
+def run(*args: str, environ: Mapping[str, str], stdin: str | bytes = b"") -> subprocess.CompletedProcess[str]:
+    """Run a command to its end in exactly that environment, where text is UTF-8."""
+    written = stdin.encode() if isinstance(stdin, str) else stdin
+    (theirs_in, ours_in), (ours_out, theirs_out), (ours_err, theirs_err) = os.pipe(), os.pipe(), os.pipe()
+    try:
+        process = _forks().start_command(args, environ=environ, stdin=theirs_in, stdout=theirs_out, stderr=theirs_err)
+    finally:
+        for descriptor in (theirs_in, theirs_out, theirs_err):
+            os.close(descriptor)
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(_write, ours_in, written)
+        output, errors = pool.submit(_read, ours_out), pool.submit(_read, ours_err)
+        try:
+            code = process.wait(SECONDS)
+        except BaseException:
+            process.kill()
+            raise
+        return subprocess.CompletedProcess(args, code, output.result(), errors.result())
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    # A command may end without having read everything.
+    with suppress(BrokenPipeError), open(descriptor, "wb") as pipe:
+        pipe.write(data)
+
+
+def _read(descriptor: int) -> str:
+    with open(descriptor, "rb") as pipe:
+        return pipe.read().decode()
+
+
+@cache
+def _forks() -> ForkServer:
+    server = ForkServer("palyra")
+    atexit.register(server.close)
+    return server
 
 
 def environ(home: Path) -> dict[str, str]:

@@ -146,7 +146,7 @@ class Daemon:
                 if self._forks is None:
                     self._process = _start_program(environ, output=output.fileno(), ready=writer)
                 else:
-                    self._process = self._forks.start(environ=environ, output=output.fileno(), ready=writer)
+                    self._process = self._forks.start_daemon(environ=environ, output=output.fileno(), ready=writer)
         finally:
             os.close(writer)
         try:

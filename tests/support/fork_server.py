@@ -1,13 +1,16 @@
-"""Starts daemons as forks of one process that has loaded their modules already.
+"""Starts daemons and commands as forks of one process that has loaded their modules already.
 
-Loading them is nine tenths of the processor time that a start takes, and the tests start daemons by the thousand. A
-forked daemon runs the same `main` as one that is started as a program: in a process of its own, with the environment,
-the folder and the descriptors that it is given. It dies with the server, and the server ends with the tests.
+Loading them is nine tenths of the processor time that a start takes, and the tests start both by the thousand. A
+fork runs the same `main` as a daemon or a command that is started as a program: in a process of its own, with the
+arguments, the environment, the folder and the descriptors that it is given. It dies with the server, and the server
+ends with the tests.
 
 The program below is the server. It has one thread and runs nothing of what it has loaded before it forks.
 """
 
 import ctypes
+import gc
+import io
 import json
 import os
 import resource
@@ -18,18 +21,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from types import FrameType
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 MAX_REQUEST_BYTES = 1 << 20
-DESCRIPTORS = 3
+MAX_DESCRIPTORS = 5
 PR_SET_PDEATHSIG = 1
+LOADED_LATE = ("cedarpy", "encodings.idna", "palyra.journal.engines.postgres", "tomlkit", "uvicorn.lifespan.off")
+"""What programs load once they need it, and most of them do need it."""
+
+Program = Literal["palyrad", "palyra"]
 
 
 class ForkedProcess:
-    """A daemon that the server has forked, with as much of `subprocess.Popen` as its users need."""
+    """What the server has forked, with as much of `subprocess.Popen` as its users need."""
 
     def __init__(self, pid: int, ended: int) -> None:
         self.pid = pid
@@ -44,7 +53,7 @@ class ForkedProcess:
     def wait(self, timeout: float | None = None) -> int:
         code = self._look(timeout)
         if code is None:
-            raise subprocess.TimeoutExpired("palyrad", timeout or 0.0)
+            raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0.0)
         return code
 
     def kill(self) -> None:
@@ -65,21 +74,36 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The process that forks daemons. May be used from several threads."""
+    """The process that forks one of the programs. May be used from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Program) -> None:
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_REQUEST_BYTES)
         with theirs:
-            # Not from a folder of the tests, as a daemon is not.
-            command = [sys.executable, "-P", str(Path(__file__)), str(theirs.fileno())]
+            # Not from a folder of the tests, as a daemon is not. Commands are started with PYTHONUTF8, which holds from
+            # the start of an interpreter.
+            options = ["-P", "-X", "utf8"] if program == "palyra" else ["-P"]
+            command = [sys.executable, *options, str(Path(__file__)), program, str(theirs.fileno())]
             self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
 
-    def start(self, *, environ: Mapping[str, str], output: int, ready: int) -> ForkedProcess:
+    def start_daemon(self, *, environ: Mapping[str, str], output: int, ready: int) -> ForkedProcess:
         """Fork a daemon that writes to `output`, and says to `ready` that it serves."""
+        with open(os.devnull, "rb") as nothing:
+            return self._start([], environ, [nothing.fileno(), output, output], ready)
+
+    def start_command(
+        self, arguments: Sequence[str], *, environ: Mapping[str, str], stdin: int, stdout: int, stderr: int
+    ) -> ForkedProcess:
+        """Fork a command."""
+        return self._start(arguments, environ, [stdin, stdout, stderr])
+
+    def _start(
+        self, arguments: Sequence[str], environ: Mapping[str, str], streams: Sequence[int], *more: int
+    ) -> ForkedProcess:
         ended, writer = os.pipe()
         request = {
+            "arguments": list(arguments),
             "environ": dict(environ),
             "folder": os.getcwd(),
             "umask": _umask(),
@@ -87,19 +111,27 @@ class ForkServer:
         }
         try:
             with self._lock:
-                socket.send_fds(self._control, [json.dumps(request).encode()], [output, ready, writer])
+                socket.send_fds(self._control, [json.dumps(request).encode()], [writer, *streams, *more])
                 said = self._control.recv(64)
         finally:
             os.close(writer)
         if not said:
             os.close(ended)
-            raise RuntimeError("the server that forks daemons has ended")
+            raise RuntimeError("the server that forks has ended")
         return ForkedProcess(int(said), ended)
 
     def close(self) -> None:
-        """End the server, and every daemon that it has forked."""
+        """End the server, and everything that it has forked."""
         self._control.close()
         self._process.wait()
+
+
+class _Fork(NamedTuple):
+    """What the server has become in a fork."""
+
+    arguments: list[str]
+    more: list[int]
+    """The descriptors beside the three that every program has."""
 
 
 class _Server:
@@ -112,8 +144,8 @@ class _Server:
         os.set_blocking(self._woken, False)
         os.set_blocking(self._wake, False)
 
-    def run(self) -> int | None:
-        """Fork until the tests are gone, and return None; in a fork return the descriptor for `--ready-fd`."""
+    def run(self) -> _Fork | None:
+        """Fork until the tests are gone, and return None; in a fork return what it is to do."""
         signal.signal(signal.SIGCHLD, _nothing)
         signal.set_wakeup_fd(self._wake)
         while True:
@@ -121,21 +153,22 @@ class _Server:
             if self._woken in found:
                 self._reap()
             if self._control.fileno() in found:
-                said, descriptors, _, _ = socket.recv_fds(self._control, MAX_REQUEST_BYTES, DESCRIPTORS)
+                said, descriptors, _, _ = socket.recv_fds(self._control, MAX_REQUEST_BYTES, MAX_DESCRIPTORS)
                 if not said:
                     return None
-                if (ready := self._fork(json.loads(said), *descriptors)) is not None:
-                    return ready
+                ended, *given = descriptors
+                if (fork := self._fork(json.loads(said), ended, given)) is not None:
+                    return fork
 
-    def _fork(self, request: Any, output: int, ready: int, ended: int) -> int | None:
+    def _fork(self, request: Any, ended: int, given: list[int]) -> _Fork | None:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             self._leave(ended)
-            _become(request, output=output, parent=parent)
-            return ready
-        os.close(output)
-        os.close(ready)
+            _become(request, streams=given[:3], parent=parent)
+            return _Fork(request["arguments"], given[3:])
+        for descriptor in given:
+            os.close(descriptor)
         self._ended[pid] = ended
         self._control.send(str(pid).encode())
         return None
@@ -159,20 +192,33 @@ class _Server:
             os.close(ended)
 
 
-def _become(request: Any, *, output: int, parent: int) -> None:
+def _become(request: Any, *, streams: list[int], parent: int) -> None:
     """Have a fork look like a program that was just started."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    for number in (1, 2):
-        os.dup2(output, number)
-    os.close(output)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    _open_streams()
     os.chdir(request["folder"])
     os.umask(request["umask"])
     resource.setrlimit(resource.RLIMIT_NOFILE, request["files"])
     os.environ.clear()
     os.environ.update(request["environ"])
+    sys.path[:0] = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     time.tzset()
+
+
+def _open_streams() -> None:
+    """Open stdin, stdout and stderr again: what Python has opened depends on what the descriptors were then."""
+    for number, (name, mode) in enumerate((("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb"))):
+        before = getattr(sys, name)
+        raw = open(number, mode, closefd=False)
+        lines = before.line_buffering or raw.isatty()
+        stream = io.TextIOWrapper(raw, encoding=before.encoding, errors=before.errors, line_buffering=lines)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 def _umask() -> int:
@@ -185,17 +231,38 @@ def _nothing(number: int, frame: FrameType | None) -> None:
     """Be a handler: only for signals that have one is the pipe written."""
 
 
-def _load() -> None:
-    """Load what daemons load at their start."""
-    import palyra.cli.daemon.serve
+def _load_daemon() -> Callable[[], None]:
     import palyra.daemon.serve  # noqa: F401
+    from palyra.cli.daemon.serve import main
+
+    _load(*LOADED_LATE)
+    return main
+
+
+def _load_command() -> Callable[[], None]:
+    import palyra.cli
+    import palyra.gateway.client
+    from palyra.cli.app import main
+
+    for package in (palyra.cli, palyra.gateway.client):
+        _load(*(module.name for module in walk_packages(package.__path__, f"{package.__name__}.")))
+    _load(*LOADED_LATE)
+    return main
+
+
+def _load(*modules: str) -> None:
+    for module in modules:
+        import_module(module)
 
 
 if __name__ == "__main__":
-    _load()
-    ready = _Server(socket.socket(fileno=int(sys.argv[1]))).run()
-    if ready is not None:
-        from palyra.cli.daemon.serve import main
-
-        sys.argv = ["palyrad", "--ready-fd", str(ready)]
+    program = sys.argv[1]
+    main = _load_daemon() if program == "palyrad" else _load_command()
+    # Otherwise the first collection in each fork writes to, and so copies, all memory.
+    gc.collect()
+    gc.freeze()
+    fork = _Server(socket.socket(fileno=int(sys.argv[2]))).run()
+    if fork is not None:
+        ready = [part for descriptor in fork.more for part in ("--ready-fd", str(descriptor))]
+        sys.argv = [program, *fork.arguments, *ready]
         main()
