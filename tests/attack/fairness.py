@@ -19,10 +19,12 @@ class Tenant:
     def __init__(self, daemon: Daemon, name: str) -> None:
         owner = {"authorization": f"Bearer {daemon.token}"}
         asked = {"principal": f"user:{name}", "name": name}
-        made = httpx.post(f"{daemon.address}/admin/v1/tokens", headers=owner, json=asked, timeout=60)
+        made = httpx.post(f"{daemon.address}/admin/v1/tokens", headers=owner, json=asked, timeout=60, verify=False)
         assert made.is_success, made.text
         self.headers = {"authorization": f"Bearer {made.json()['secret']}"}
-        self._http = httpx.Client(base_url=f"{daemon.address}/console/v1", headers=self.headers, timeout=60)
+        self._http = httpx.Client(
+            base_url=f"{daemon.address}/console/v1", headers=self.headers, timeout=60, verify=False
+        )
 
     def post(self, path: str, body: object) -> httpx.Response:
         return self._http.post(path, json=body)

@@ -63,6 +63,7 @@ class Tenant(Daemon):
             f"{daemon.address}/admin/v1/tokens",
             headers={"authorization": f"Bearer {daemon.token}"},
             json={"principal": principal, "name": name},
+            verify=False,
         )
         self._secret: str = answer.json()["secret"]
         self.workspace = daemon.home.path / "workspaces" / quote(principal, safe="")

@@ -9,7 +9,15 @@ from typing import Any, ClassVar
 
 import httpx
 import pytest
-from openai import APIConnectionError, APIStatusError, BadRequestError, ConflictError, OpenAI, RateLimitError
+from openai import (
+    APIConnectionError,
+    APIStatusError,
+    BadRequestError,
+    ConflictError,
+    DefaultHttpxClient,
+    OpenAI,
+    RateLimitError,
+)
 
 from palyra.core.text.token_bounds import max_tokens
 from tests.e2e.conftest import NewDaemon
@@ -87,7 +95,15 @@ def connect() -> Iterator[Connect]:
     made: list[OpenAI] = []
 
     def client(daemon: Daemon, *, token: str | None = None) -> OpenAI:
-        made.append(OpenAI(base_url=f"{daemon.address}/v1", api_key=token or daemon.token, max_retries=0, timeout=60))
+        made.append(
+            OpenAI(
+                base_url=f"{daemon.address}/v1",
+                api_key=token or daemon.token,
+                max_retries=0,
+                timeout=60,
+                http_client=DefaultHttpxClient(verify=False),
+            )
+        )
         return made[-1]
 
     yield client
@@ -126,7 +142,9 @@ def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[ob
 def a_token(daemon: Daemon, who: str) -> str:
     owner = {"authorization": f"Bearer {daemon.token}"}
     asked = {"principal": who, "name": who, "scopes": ["read", "write"]}
-    return str(httpx.post(f"{daemon.address}/admin/v1/tokens", headers=owner, json=asked).json()["secret"])
+    return str(
+        httpx.post(f"{daemon.address}/admin/v1/tokens", headers=owner, json=asked, verify=False).json()["secret"]
+    )
 
 
 def test_what_embeddings_took_is_shown_and_neither_texts_nor_vectors_are_kept(
@@ -368,10 +386,10 @@ def test_nobody_sees_the_embeddings_of_somebody_else(
         f"/why?of={hers['x-request-id']}",
         f"/sessions/{hers['x-palyra-session-id']}/tape",
     ):
-        got = httpx.get(f"{daemon.address}/console/v1{path}", headers=asked)
+        got = httpx.get(f"{daemon.address}/console/v1{path}", headers=asked, verify=False)
         assert got.status_code in (404, 400), path
         assert "user:ben" not in got.text
-    mine = httpx.get(f"{daemon.address}/console/v1/usage", headers=asked).json()
+    mine = httpx.get(f"{daemon.address}/console/v1/usage", headers=asked, verify=False).json()
     assert mine["total"]["turns"] == 1
     # Each has a budget of its own.
     with pytest.raises(RateLimitError):

@@ -100,7 +100,7 @@ def assert_refused_and_told(daemon: Daemon) -> None:
     assert (refused.value.status, refused.value.code) == (503, CODE)
     assert str(daemon.home.journal) in refused.value.problem["detail"]
     until(lambda: daemon.get("/status")["storage"] == CODE)
-    assert httpx.get(f"{daemon.address}/readyz").status_code == 503
+    assert httpx.get(f"{daemon.address}/readyz", verify=False).status_code == 503
     assert CODE in [line.get("code") for line in daemon.log()]
     checks = doctor(daemon)
     assert checks["daemon"]["state"] == "fail"

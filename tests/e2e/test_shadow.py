@@ -97,5 +97,5 @@ def test_what_both_agree_about_is_not_lost_when_the_daemon_is_stopped(new_sqlite
 def test_a_candidate_that_makes_no_sense_is_refused(new_sqlite_daemon: NewDaemon, body: Any) -> None:
     daemon = new_sqlite_daemon(SCRIPT).start()
     headers = {"authorization": f"Bearer {daemon.token}"}
-    refused = httpx.put(f"{daemon.address}/admin/v1/policy/shadow", json=body, headers=headers)
+    refused = httpx.put(f"{daemon.address}/admin/v1/policy/shadow", json=body, headers=headers, verify=False)
     assert (refused.status_code, refused.json()["code"]) == (400, "request_invalid")

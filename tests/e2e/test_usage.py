@@ -165,9 +165,9 @@ def test_each_sees_what_is_theirs(new_sqlite_daemon: NewDaemon) -> None:
     daemon.finished(daemon.send("Hello.")["run_id"])
     owner = {"authorization": f"Bearer {daemon.token}"}
     made = httpx.post(
-        f"{daemon.address}/admin/v1/tokens", headers=owner, json={"principal": "user:ben", "name": "ben"}
+        f"{daemon.address}/admin/v1/tokens", headers=owner, json={"principal": "user:ben", "name": "ben"}, verify=False
     ).json()
-    ben = httpx.Client(base_url=daemon.address, headers={"authorization": f"Bearer {made['secret']}"})
+    ben = httpx.Client(base_url=daemon.address, headers={"authorization": f"Bearer {made['secret']}"}, verify=False)
     with ben:
         theirs = ben.get("/console/v1/usage").json()
         assert theirs["rows"] == []

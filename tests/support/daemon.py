@@ -108,6 +108,8 @@ class Daemon:
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._serving = threading.Event()
         self._output = output or home.parent / f"{home.name}.output"
+        # Here and in the tests `verify=False`: each client would load the root certificates, which takes 30 ms of
+        # processor time, for addresses that have no TLS.
         self._client = httpx.Client(
             transport=httpx.HTTPTransport(verify=False, limits=httpx.Limits(max_connections=None)),
             timeout=ANSWER_SECONDS,
