@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from palyra.daemon.process.system_clock import SystemClock, SystemIds
 from palyra.journal.engines.base import Engine
-from palyra.journal.engines.postgres import PostgresEngine
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.postgres_engine import PostgresEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from tests.support.daemon import Daemon
 
 

@@ -15,8 +15,10 @@ import apsw
 import psycopg
 
 from palyra.journal import migrate
-from palyra.journal.engines.postgres import WRITERS, PostgresConnection, connect
-from palyra.journal.engines.sqlite import MAX_GROUP_UNITS, SqliteConnection, open_for_writing
+from palyra.journal.engines.postgres import PostgresConnection, connect
+from palyra.journal.engines.postgres_engine import WRITERS
+from palyra.journal.engines.sqlite import SqliteConnection, open_for_writing
+from palyra.journal.engines.sqlite_engine import MAX_GROUP_UNITS
 from tests.bench.ground import Ground
 from tests.bench.journal import Commits
 from tests.support.postgres import new_schema

@@ -9,8 +9,10 @@ import pytest
 from palyra.journal.engines import postgres as on_postgres
 from palyra.journal.engines import sqlite as on_sqlite
 from palyra.journal.engines.base import Connection, Engine
-from palyra.journal.engines.postgres import PostgresConnection, PostgresEngine
-from palyra.journal.engines.sqlite import SqliteConnection, SqliteEngine
+from palyra.journal.engines.postgres import PostgresConnection
+from palyra.journal.engines.postgres_engine import PostgresEngine
+from palyra.journal.engines.sqlite import SqliteConnection
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.migrate import migrate
 from tests.contract.database import NOW_MS, Database, PostgresDatabase, SqliteDatabase, closed, migrated
 from tests.support.postgres import drop_schema, new_schema

@@ -10,8 +10,8 @@ import psycopg
 
 from palyra.journal import migrate
 from palyra.journal.engines.base import Engine, Row
-from palyra.journal.engines.postgres import PostgresEngine
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.postgres_engine import PostgresEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from tests.support.sqlite_file import opened
 
 NOW_MS = 1_767_323_045_678

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from palyra.core.run.state import RunStatus
 from palyra.home import Home
-from palyra.journal.engines.postgres import CLAIM_KEY
+from palyra.journal.engines.postgres_claim import CLAIM_KEY
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import prove
 from tests.support.daemon import FINAL, Daemon, Refused, Watcher, until

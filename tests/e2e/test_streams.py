@@ -16,7 +16,7 @@ from palyra.core.ids import SessionId
 from palyra.gateway.http import event_stream
 from palyra.gateway.http.event_stream import EventStream
 from palyra.journal import migrate
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.tail import Tail
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.proof import answer_of, prove

@@ -19,7 +19,7 @@ from palyra.gateway.http.routes.tokens import TokenRoutes
 from palyra.gateway.rate_limit import RateLimiter
 from palyra.journal import migrate
 from palyra.journal.engines.base import Connection
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.stores import tokens
 from palyra.journal.stores.tokens import TokenRecord
 from palyra.runs.services.tokens import TokenService

@@ -15,8 +15,10 @@ from palyra.core.ids import SessionId
 from palyra.journal import tape
 from palyra.journal.engines import postgres, sqlite
 from palyra.journal.engines.base import Connection, Engine, Fact, JournalError
-from palyra.journal.engines.postgres import PostgresConnection, PostgresEngine
-from palyra.journal.engines.sqlite import SqliteConnection, SqliteEngine
+from palyra.journal.engines.postgres import PostgresConnection
+from palyra.journal.engines.postgres_engine import PostgresEngine
+from palyra.journal.engines.sqlite import SqliteConnection
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.migrate import migrate
 from palyra.journal.stores import meta
 from tests.contract.journal.builders import a_session_id, a_title, begin, queued, write_down

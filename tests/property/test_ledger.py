@@ -45,8 +45,10 @@ from palyra.core.spending.usage import Usage
 from palyra.journal import migrate
 from palyra.journal.engines import postgres, sqlite
 from palyra.journal.engines.base import Connection, Engine
-from palyra.journal.engines.postgres import PostgresEngine, PostgresWriter
-from palyra.journal.engines.sqlite import SqliteEngine, SqliteWriter
+from palyra.journal.engines.postgres import PostgresWriter
+from palyra.journal.engines.postgres_engine import PostgresEngine
+from palyra.journal.engines.sqlite import SqliteWriter
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.ledger import accounts as spending
 from palyra.journal.offline import OfflineWriter
 from palyra.journal.projection import ledger_check

@@ -45,8 +45,8 @@ from palyra.daemon.parts.vault import build_vault
 from palyra.home import Home
 from palyra.journal import migrate, tape
 from palyra.journal.engines.base import Connection, Engine, Fact, FailureListener, Listener, Unit
-from palyra.journal.engines.postgres import PostgresEngine
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.postgres_engine import PostgresEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.ledger import embeddings
 from palyra.journal.proof.signing_key import KeySigner
 from palyra.journal.storage_health import Storage

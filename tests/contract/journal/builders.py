@@ -16,8 +16,8 @@ from palyra.core.session import Session, new_session
 from palyra.core.spending.usage import Usage
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection, Engine
-from palyra.journal.engines.postgres import WRITERS
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.postgres_engine import WRITERS
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.stores import runs, sessions
 from palyra.journal.stores.runs import QueueSlot
 from tests.support.builders import AGENT, ANA, AT

@@ -23,10 +23,10 @@ from palyra.journal import migrate
 
 async def main(kind, place):
     if kind == "sqlite":
-        from palyra.journal.engines.sqlite import SqliteEngine
+        from palyra.journal.engines.sqlite_engine import SqliteEngine
         begin = lambda: SqliteEngine(Path(place))
     else:
-        from palyra.journal.engines.postgres import PostgresEngine
+        from palyra.journal.engines.postgres_engine import PostgresEngine
         begin = lambda: PostgresEngine(place)
     print("here", flush=True)
     sys.stdin.readline()

@@ -18,8 +18,8 @@ from palyra.journal.archive import backup
 from palyra.journal.archive.restore import restore
 from palyra.journal.atomic_file import atomic_file
 from palyra.journal.engines.base import Connection, TapeRow
-from palyra.journal.engines.postgres import PostgresEngine
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.postgres_engine import PostgresEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.engines.tape_head import TapeHead
 from palyra.journal.offline import open_writer
 from palyra.journal.projection import replay_check

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from palyra.journal.engines import sqlite
 from palyra.journal.engines.base import Connection, JournalReplaced
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.stores import meta
 from tests.contract.database import SqliteDatabase, migrated
 from tests.support.sqlite_file import opened

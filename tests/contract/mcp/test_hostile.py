@@ -9,7 +9,7 @@ import pytest
 
 from palyra.core.mcp import McpServerState, McpToolState
 from palyra.core.tool import MAX_RESULT_BYTES, CallOutcome
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.tools.mcp import server as kept_server
 from palyra.tools.mcp.definitions import MAX_DESCRIPTION_CHARS
 from palyra.tools.mcp.worker_connection import McpServerUnavailable

@@ -15,7 +15,7 @@ from palyra.core.mcp import McpServerState, McpToolNotFound, McpToolState
 from palyra.core.secret import SecretScope
 from palyra.core.tool import CallOutcome, Risk
 from palyra.journal.engines.base import Engine
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.runs.services.mcp import McpToolChanged
 from palyra.tools.mcp import server as kept_server
 from tests.contract.mcp.conftest import OWNER, SUPPORT, Keep, hostile, notebook

@@ -9,7 +9,7 @@ import pytest
 
 from palyra.core.mcp import McpServer, McpServerState
 from palyra.core.tool import CallOutcome
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from tests.contract.mcp.conftest import PALYRAS_PORT, HttpServer, Keep
 
 

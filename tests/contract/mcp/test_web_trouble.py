@@ -10,7 +10,7 @@ import pytest
 
 from palyra.core.mcp import McpServer, McpServerState
 from palyra.core.tool import CallOutcome
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from tests.contract.mcp.conftest import OWNER, Keep
 from tests.support.eventually import eventually
 

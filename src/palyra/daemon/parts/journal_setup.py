@@ -18,7 +18,7 @@ from palyra.daemon.process.home_setup import explain_write_errors, owner_token
 from palyra.home import Home
 from palyra.journal import migrate
 from palyra.journal.engines.base import Connection, Engine, StorageFull, Unit
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.ledger import embeddings
 from palyra.journal.proof import signing_key
 from palyra.journal.stores import leases, meta, runs, tasks, tokens
@@ -54,7 +54,8 @@ async def open_journal(home: Home, settings: Settings) -> AsyncIterator[Engine]:
     engine: Engine
     if settings.journal.database_url is not None:
         require_driver()
-        from palyra.journal.engines.postgres import PostgresClaim, PostgresEngine
+        from palyra.journal.engines.postgres_claim import PostgresClaim
+        from palyra.journal.engines.postgres_engine import PostgresEngine
 
         address = await asyncio.to_thread(secret_of, settings.journal.database_url, base=home.path)
         claim = await asyncio.to_thread(PostgresClaim, address)

@@ -1,50 +1,29 @@
-"""The SQLite engine: one writer thread that commits in groups, several readers.
+"""SQLite: connections to the journal file, and how it is opened."""
 
-Theory of operation. All units that wait when the writer is free become one transaction: one COMMIT and so one fsync
-for all, then all are answered. Most units succeed, and of those that fail most have changed nothing yet; so a group
-first runs without savepoints, which would cost each unit as much as a statement. If one fails after it changed
-something, all is rolled back, and the group runs once more, each unit in its own savepoint: then a unit that fails
-undoes its own changes and the others continue, as long as the transaction lives. A full disk, an I/O error or a failed
-COMMIT ends the whole transaction with every savepoint; a statement run after that would commit on its own. So the
-group stops at once, the unit that failed gets its error, and each of the others runs again alone.
-
-Before a group the engine checks that its files still exist (`sqlite_files.py`). If not, it writes nothing from then
-on, and leaves the files as they are when it closes; its open files can still be read.
-"""
-
-import asyncio
-import ctypes
 import errno
-import logging
 import os
-import queue
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import apsw
 
-from palyra.core.errors import JournalClosed, PalyraError, Unavailable
+from palyra.core.errors import PalyraError, Unavailable
 from palyra.core.events import Entry
 from palyra.core.ids import SessionId
 from palyra.journal.engines.base import (
     APPEND,
-    JOURNAL_AWAY,
     MOVE,
     NO_PARAMS,
     Connection,
     Fact,
-    FailureListener,
     JournalDamaged,
     JournalError,
-    JournalReplaced,
-    Listener,
     Params,
     Row,
     SqlDialect,
@@ -55,29 +34,17 @@ from palyra.journal.engines.base import (
     Unit,
     run_unit,
 )
-from palyra.journal.engines.job_result import WriteResult
-from palyra.journal.engines.sqlite_files import LOG_LIMIT_BYTES, Fault, Happened, SqliteFiles
+from palyra.journal.engines.sqlite_files import LOG_LIMIT_BYTES
 from palyra.journal.engines.tape_head import TapeHead
-from palyra.threads import Threads
 
 T = TypeVar("T")
 
 DIALECT = SqlDialect(name="sqlite", for_update="", skip_locked="", text_type="TEXT", migration_lock="")
-READERS = 2
-MAX_GROUP_UNITS = 512
 BUSY_MS = 5_000
 STATEMENTS_CACHED = 256
-HEADS_KNOWN = 1_024
-SAFE = "Everything recorded so far is safe. Restart the daemon with `palyra restart`."
-NOT_SAFE = (
-    "Copy the home folder as it is, stop the daemon with `palyra down`, then restore a backup with"
-    " `palyra backup restore`."
-)
 LOST = "A unit ended the transaction that it ran in."
 
 _TAPES = re.compile(r"\b(tape|heads)\b")
-
-log = logging.getLogger(__name__)
 
 
 class JournalLogNotReadable(Unavailable):
@@ -165,264 +132,6 @@ def _kind(sql: str) -> tuple[bool, bool]:
     return sql.startswith("SELECT"), concerned
 
 
-class _Job(WriteResult[Any]):
-    """A queued unit and its result. One object and not two, without a constructor: every write creates one."""
-
-    __slots__ = ("answer", "error", "unit")
-
-    unit: Unit[Any]
-    answer: Any
-    error: BaseException | None
-
-
-class SqliteEngine:
-    """See the module. `after_commit` runs in the writer thread after each commit, before callers are answered."""
-
-    def __init__(self, path: Path, *, after_commit: Callable[[], None] | None = None) -> None:
-        self._path = path
-        self._after_commit = after_commit
-        self._loop = asyncio.get_running_loop()
-        self._listeners: list[Listener] = []
-        self._failure_listeners: list[FailureListener] = []
-        self._version = -1
-        """The `data_version` that the writer last saw; another connection's commit changes it."""
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._closed = False
-        self._replaced: JournalReplaced | None = None
-        """Set permanently once the files are not those that were opened."""
-        # Opened here, so that an unusable file is an error of the start and not of the first write.
-        self._writer = SqliteConnection(open_for_writing(path))
-        _keep_files(self._writer.raw)
-        raw = self._writer.raw
-        self._files = SqliteFiles(path, sized=lambda: int(raw.pragma("page_count")) * int(raw.pragma("page_size")))
-        self._thread = threading.Thread(target=self._write_for_ever, name="journal-writer", daemon=True)
-        self._thread.start()
-        self._idle: queue.SimpleQueue[SqliteConnection] = queue.SimpleQueue()
-        self._opened: list[apsw.Connection] = []
-        self._readers = Threads(READERS, name="journal-reader")
-
-    def subscribe(self, listener: Listener) -> None:
-        self._listeners.append(listener)
-
-    def on_failure(self, listener: FailureListener) -> None:
-        self._failure_listeners.append(listener)
-
-    async def write(self, unit: Unit[T]) -> T:
-        if self._closed:
-            raise JournalClosed
-        job = _Job(self._loop)
-        job.unit = unit
-        self._jobs.put(job)
-        answer: T = await job.wait()
-        return answer
-
-    async def read(self, query: Unit[T]) -> T:
-        if self._closed:
-            raise JournalClosed
-        return await self._loop.run_in_executor(self._readers, self._read, query)
-
-    async def close(self) -> None:
-        """Answer the queued units, then close the file."""
-        if self._closed:
-            return
-        self._closed = True
-        self._jobs.put(None)
-        await self._loop.run_in_executor(None, self._thread.join)
-        await self._loop.run_in_executor(None, self._readers.shutdown)
-        await self._loop.run_in_executor(None, self._let_go)
-
-    def _let_go(self) -> None:
-        left_alone = self._moved() is not None
-        for connection in (*self._opened, self._writer.raw):
-            if left_alone:
-                # The last connection to close would write the log into the file, and delete what has the log's name.
-                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            connection.close()
-        self._files.close()
-
-    def _read(self, query: Unit[T]) -> T:
-        connection = self._take_reader()
-        try:
-            connection.execute("BEGIN")
-            try:
-                return run_unit(query, connection)
-            finally:
-                connection.execute("COMMIT")
-        except apsw.Error as error:
-            raise self._moved() or translate_error(error) from error
-        finally:
-            self._idle.put(connection)
-
-    def _take_reader(self) -> SqliteConnection:
-        with suppress(queue.Empty):
-            return self._idle.get_nowait()
-        if (error := self._moved()) is None:
-            raw = open_for_reading(self._path)
-            # It has opened its files by now, so they can be compared with ours.
-            if (error := self._moved()) is None:
-                self._opened.append(raw)
-                return SqliteConnection(raw)
-            raw.close()
-        if not self._opened:
-            raise error
-        return self._idle.get()
-
-    def _moved(self) -> JournalReplaced | None:
-        """Return the error for all callers if a file's name is missing or names another file; for any thread."""
-        if self._replaced is None:
-            with suppress(OSError):
-                if (fault := self._files.moved()) is not None:
-                    return _replaced_error(fault, NOT_SAFE)
-        return self._replaced
-
-    # -- the writer thread
-
-    def _write_for_ever(self) -> None:
-        self._files.remember()
-        while (job := self._jobs.get()) is not None:
-            group = [job]
-            stop = False
-            while len(group) < MAX_GROUP_UNITS:
-                try:
-                    further = self._jobs.get_nowait()
-                except queue.Empty:
-                    break
-                if further is None:
-                    stop = True
-                    break
-                group.append(further)
-            self._run_group(group)
-            if stop:
-                return
-
-    def _run_group(self, group: list[_Job]) -> None:
-        # Nothing of a unit that must run again is recorded. A unit that is alone in its group always gets its answer.
-        for again in self._try_group(group, careful=False):
-            for alone in self._try_group(again, careful=True):
-                self._try_group(alone, careful=True)
-
-    def _try_group(self, group: list[_Job], *, careful: bool) -> list[list[_Job]]:
-        """Run the units in one transaction and answer them; return the groups that must run again."""
-        connection, raw = self._writer, self._writer.raw
-        connection.facts = []
-        try:
-            if self._replaced is not None:
-                raise self._replaced
-            raw.execute("BEGIN IMMEDIATE")
-            self._remember()
-            self._look_at_files()
-        except (apsw.Error, PalyraError) as error:
-            # No unit has run, so none caused it; waiting again for each of them would only take longer.
-            if raw.in_transaction:
-                raw.execute("ROLLBACK")
-            for job in group:
-                job.answer, job.error = None, translate_error(error) if isinstance(error, apsw.Error) else error
-            self._answer(group)
-            return []
-        try:
-            for job in group:
-                if self._run(job, careful=careful):
-                    continue
-                connection.forget()
-                if not raw.in_transaction:
-                    self._answer([job])
-                    return [[other] for other in group if other is not job]
-                raw.execute("ROLLBACK")
-                if len(group) > 1:
-                    return [group]
-                self._answer(group)
-                return []
-            connection.flush()
-            raw.execute("COMMIT")
-            self._files.remember()
-        except apsw.Error as error:
-            if raw.in_transaction:
-                raw.execute("ROLLBACK")
-            connection.forget()
-            if len(group) > 1:
-                return [[job] for job in group]
-            group[0].error = translate_error(error)
-            self._answer(group)
-            return []
-        if self._after_commit is not None:
-            self._after_commit()
-        self._answer(group, connection.facts)
-        return []
-
-    def _remember(self) -> None:
-        """Keep the known heads of the tapes, unless another connection has committed since."""
-        version = int(self._writer.raw.pragma("data_version"))
-        if version != self._version or len(self._writer.heads) > HEADS_KNOWN:
-            self._version = version
-            self._writer.forget()
-            self._files.allow()
-
-    def _look_at_files(self) -> None:
-        """Raise `JournalReplaced`, permanently from then on, unless the files are those that were opened."""
-        try:
-            fault = self._files.fault()
-        except OSError as error:
-            raise StorageUnavailable(f"{self._path} cannot be read: {error.strerror}.") from error
-        if fault is not None:
-            self._replaced = _replaced_error(fault, self._rescue(fault))
-            raise self._replaced
-
-    def _rescue(self, fault: Fault) -> str:
-        """Write a deleted log, which SQLite still has open, into the journal file; return what the user must do."""
-        if fault.path == self._files.index:
-            return SAFE  # the next start creates it again from the log
-        if fault != Fault(self._files.log, Happened.DELETED):
-            return NOT_SAFE
-        try:
-            self._writer.raw.execute("ROLLBACK")
-            frames, written = self._writer.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_FULL)
-        except apsw.Error:
-            return NOT_SAFE
-        return SAFE if frames == written else NOT_SAFE
-
-    def _run(self, job: _Job, *, careful: bool) -> bool:
-        """Run one unit inside the open transaction; False if the others cannot continue in it."""
-        connection, raw = self._writer, self._writer.raw
-        connection.changed, count, job.error = False, len(connection.facts), None
-        try:
-            if careful:
-                raw.execute("SAVEPOINT unit")
-            job.answer = run_unit(job.unit, connection)
-            if not raw.in_transaction:
-                raise JournalError(LOST)
-            if careful:
-                connection.flush()
-                raw.execute("RELEASE unit")
-        except BaseException as error:
-            job.answer, job.error = None, translate_error(error) if isinstance(error, apsw.Error) else error
-            del connection.facts[count:]
-            if not raw.in_transaction or not careful:
-                return raw.in_transaction and not connection.changed
-            connection.forget()
-            raw.execute("ROLLBACK TO unit")
-            raw.execute("RELEASE unit")
-        return True
-
-    def _answer(self, group: list[_Job], facts: Sequence[Fact] = ()) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._deliver, group, facts)
-        except RuntimeError:
-            log.warning("the event loop is closed; %d completed writes have no reader", len(group))
-
-    def _deliver(self, group: list[_Job], facts: Sequence[Fact]) -> None:
-        try:
-            if facts:
-                for listener in self._listeners:
-                    listener(facts)
-        finally:
-            # An error of a listener must not let writers wait forever.
-            for job in group:
-                if isinstance(job.error, JOURNAL_AWAY):
-                    for failed in self._failure_listeners:
-                        failed(job.error)
-                job.settle(job.answer, job.error)
-
-
 class SqliteWriter:
     """Writes the units of one command, without an engine: the caller has locked the home, so no daemon writes."""
 
@@ -466,15 +175,6 @@ def open_for_writing(path: Path) -> apsw.Connection:
             raise StorageFull from error
         raise StorageReadOnly(f"{path} cannot be opened for writing: {error.strerror}.") from error
     return raw
-
-
-def _keep_files(raw: apsw.Connection) -> None:
-    """Keep the files next to the journal when it is closed: on a full disk they could not be created again.
-
-    Without `-shm` nothing can be read. The log itself is emptied.
-    """
-    on = ctypes.c_int(1)
-    raw.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(on))
 
 
 def _log_ahead(raw: apsw.Connection) -> None:
@@ -560,13 +260,6 @@ def open_snapshot(path: Path) -> Iterator[SqliteConnection]:
             yield SqliteConnection(raw)
         except apsw.Error as error:
             raise translate_error(error) from error
-
-
-def _replaced_error(fault: Fault, advice: str) -> JournalReplaced:
-    return JournalReplaced(
-        f"{fault.path} was {fault.happened} while the daemon was running. The daemon accepts no more "
-        f"work, and the files are left as they are. {advice}"
-    )
 
 
 def translate_error(error: apsw.Error) -> PalyraError:

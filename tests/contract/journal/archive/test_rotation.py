@@ -15,8 +15,8 @@ from palyra.journal.atomic_file import atomic_file
 from palyra.journal.content import artifacts, file_checkpoints
 from palyra.journal.content.blobs import pack
 from palyra.journal.engines.base import Connection
-from palyra.journal.engines.postgres import PostgresEngine
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.postgres_engine import PostgresEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.projection import replay_check
 from palyra.journal.projection.replay_check import JournalExamination
 from palyra.journal.proof import export, export_proof

@@ -12,7 +12,7 @@ import pytest
 from psycopg import errors as pg
 
 from palyra.core.errors import PalyraError
-from palyra.journal.engines import postgres
+from palyra.journal.engines import postgres, postgres_claim, postgres_engine
 from palyra.journal.engines.base import (
     Connection,
     Fact,
@@ -23,7 +23,9 @@ from palyra.journal.engines.base import (
     StorageUnavailable,
     WorkAvailable,
 )
-from palyra.journal.engines.postgres import CLAIM_KEY, DatabaseUrlInvalid, PostgresClaim, PostgresEngine
+from palyra.journal.engines.postgres import DatabaseUrlInvalid
+from palyra.journal.engines.postgres_claim import CLAIM_KEY, PostgresClaim
+from palyra.journal.engines.postgres_engine import PostgresEngine
 from palyra.journal.migrate import migrate
 from palyra.journal.stores import meta
 from tests.contract.database import PostgresDatabase, migrated
@@ -169,7 +171,7 @@ async def test_units_of_different_sessions_do_not_wait_for_each_other(postgres: 
 
 
 def postgres_writers() -> int:
-    return postgres.WRITERS
+    return postgres_engine.WRITERS
 
 
 # -- connections that break
@@ -178,8 +180,8 @@ def postgres_writers() -> int:
 @pytest.fixture
 async def narrow(schema: PostgresDatabase, monkeypatch: pytest.MonkeyPatch) -> PostgresEngine:
     """A journal with one connection for writing and one for reading."""
-    monkeypatch.setattr(postgres, "WRITERS", 1)
-    monkeypatch.setattr(postgres, "READERS", 1)
+    monkeypatch.setattr(postgres_engine, "WRITERS", 1)
+    monkeypatch.setattr(postgres_engine, "READERS", 1)
     engine = await migrated(schema)
     assert isinstance(engine, PostgresEngine)
     return engine
@@ -329,7 +331,7 @@ async def test_the_word_of_a_commit_comes_before_anybody_is_answered(schema: Pos
 
 @pytest.fixture
 def always_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "CHECK_SECONDS", -1.0)
+    monkeypatch.setattr(postgres_claim, "CHECK_SECONDS", -1.0)
 
 
 @asynccontextmanager
@@ -383,7 +385,7 @@ async def test_a_connection_that_ends_while_it_is_set_up_is_no_fault_of_ours(
             schema.change(f"SELECT pg_terminate_backend({pid}, 5000)")
             with monkeypatch.context() as patch:
                 patch.setattr(PostgresClaim, "recognise", ending(PostgresClaim.recognise, schema))
-                for _ in range(postgres.WRITERS + 1):
+                for _ in range(postgres_engine.WRITERS + 1):
                     with suppress(StorageUnavailable):
                         await door(names)
 

@@ -26,7 +26,7 @@ from palyra.journal.engines.base import (
     StorageUnavailable,
     WorkAvailable,
 )
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.proof.tape_proof import verify
 from palyra.journal.stores import meta
 from tests.contract.database import SqliteDatabase, closed, migrated

@@ -12,8 +12,8 @@ from palyra.core.ids import CallId, RunId
 from palyra.core.policy.approval import Approval, ApprovalScope, Grant
 from palyra.core.policy.effect import Effect
 from palyra.core.tool import Risk, Verdict
-from palyra.journal.engines.postgres import PostgresEngine
-from palyra.journal.engines.sqlite import SqliteEngine
+from palyra.journal.engines.postgres_engine import PostgresEngine
+from palyra.journal.engines.sqlite_engine import SqliteEngine
 from palyra.journal.projection import approvals_check, replay_check
 from palyra.journal.projection.rebuild import RebuildReport, rebuild
 from palyra.journal.projection.replay_check import JournalExamination

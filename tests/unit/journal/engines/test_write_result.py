@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from palyra.journal.engines.job_result import WriteResult
+from palyra.journal.engines.write_result import WriteResult
 
 
 class Failure(Exception):
