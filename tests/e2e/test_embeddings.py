@@ -211,7 +211,7 @@ def _killed_and_settled(new_daemon: NewDaemon, connect: Connect, provider: int) 
     daemon.start()
     until(lambda: daemon.get("/usage")["total"]["reserved_tokens"] == 0)
     total = daemon.get("/usage")["total"]
-    assert (total["micros"], total["estimated"], total["voided"]) == (held * 1000, 1, 1)
+    assert (total["micros"], total["estimated"], total["discarded"]) == (held * 1000, 1, 1)
     assert embed(connect(daemon), "ab").usage.prompt_tokens == 2
     (standing,) = json.loads(palyra(daemon, "usage", "--json"))["budgets"]
     assert [(cap["settled"], cap["reserved"]) for cap in standing["caps"]] == [((held + 2) * 1000, 0)]
@@ -296,7 +296,7 @@ def test_what_fails_is_void_and_said_in_words(new_sqlite_daemon: NewDaemon, conn
         embed(ai, "nested")
     used = daemon.get("/usage")["total"]
     # Refused costs nothing; of the others nobody counted.
-    assert (used["turns"], used["voided"], used["estimated"]) == (6, 4, 4)
+    assert (used["turns"], used["discarded"], used["estimated"]) == (6, 4, 4)
     unfit = max_tokens("half") + max_tokens("x") + max_tokens("nested")
     assert used["input_tokens"] == uncounted + 7 + broken + unfit
     assert connect(daemon).embeddings.create(model="acme/vectors-1", input="half").data[0].embedding == [0.5]

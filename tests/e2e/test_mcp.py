@@ -142,8 +142,8 @@ def test_a_changed_tool_is_withdrawn_shown_and_told_of(new_sqlite_daemon: NewDae
     assert "1 changed" in palyra(daemon, "status")
     assert "1 changed" in palyra(daemon, "doctor")
     assert any("has changed note" in line["message"] for line in daemon.log())
-    palyra(daemon, "mcp", "refuse", "notes", "note")
-    assert states(standing(daemon))["note"] == "refused"
+    palyra(daemon, "mcp", "reject", "notes", "note")
+    assert states(standing(daemon))["note"] == "rejected"
 
 
 def test_a_server_that_fails_in_a_call_does_not_end_the_run(new_sqlite_daemon: NewDaemon) -> None:

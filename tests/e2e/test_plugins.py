@@ -139,7 +139,7 @@ def test_a_plugin_with_a_changed_manifest_is_left_out_at_the_next_look(daemon: D
     assert command(daemon.home.path, "config", "reload").stdout == "Applied: plugins.\n"
 
     [part] = [part for part in daemon.get("/status")["parts"] if part["name"] == "plugins"]
-    assert (part["status"], part["detail"]) == ("plugins_left_out", "1 in force, left out: units")
+    assert (part["status"], part["detail"]) == ("plugins_skipped", "1 in force, skipped: units")
     assert "There is no tool 'units.convert'" in result_of(daemon, "units.convert")
 
 

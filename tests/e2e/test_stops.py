@@ -143,7 +143,7 @@ def test_the_brake_is_there_over_grpc_too(new_sqlite_daemon: NewDaemon) -> None:
             )
 
         stopped = call("StopAll", stops_pb2.StopAllRequest(reason="smoke"), stops_pb2.StopResponse)
-        assert (stopped.stop.by, stopped.stop.reason, stopped.runs) == ("user:owner", "smoke", 1)
+        assert (stopped.stop.by, stopped.stop.reason, stopped.cancelled_runs) == ("user:owner", "smoke", 1)
         assert daemon.finished(run["run_id"])["status"] == "cancelled"
         listed = call("ListStops", stops_pb2.ListStopsRequest(), stops_pb2.ListStopsResponse)
         assert [stop.stop_id for stop in listed.stops] == [stopped.stop.stop_id]
@@ -151,7 +151,7 @@ def test_the_brake_is_there_over_grpc_too(new_sqlite_daemon: NewDaemon) -> None:
             call("ResumeOwn", stops_pb2.ResumeOwnRequest(), stops_pb2.ResumeResponse)
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
         resumed = call("ResumeAll", stops_pb2.ResumeAllRequest(), stops_pb2.ResumeResponse)
-        assert (len(resumed.lifted), len(resumed.stops)) == (1, 0)
+        assert (len(resumed.resumed), len(resumed.stops)) == (1, 0)
         own = call("StopOwn", stops_pb2.StopOwnRequest(), stops_pb2.StopResponse)
         assert own.stop.principal == "user:owner"
         call("ResumeOwn", stops_pb2.ResumeOwnRequest(), stops_pb2.ResumeResponse)

@@ -135,9 +135,9 @@ async def test_an_answer_tells_what_was_called_in_the_place_of_what_was_proposed
     answered = await world.approvals.resolve(ANA, question.approval_id, allow=True, arguments={"text": "mine"})
     (listed,) = await world.approvals.page(ANA, only_open=False, before=None, limit=10)
     assert answered.arguments == listed.arguments == {"text": "x"}
-    assert answered.given == listed.given == {"text": "mine"}
-    assert (await world.approvals.get(ANA, question.approval_id)).given == {"text": "mine"}
-    assert question.given is None
+    assert answered.edited_arguments == listed.edited_arguments == {"text": "mine"}
+    assert (await world.approvals.get(ANA, question.approval_id)).edited_arguments == {"text": "mine"}
+    assert question.edited_arguments is None
     await world.ended(said)
     lines = [line async for line in chained(world.approvals, ANA)]
-    assert b'"given":{"text":"mine"}' in lines[0]
+    assert b'"edited_arguments":{"text":"mine"}' in lines[0]

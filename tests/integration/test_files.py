@@ -167,7 +167,7 @@ async def test_a_file_is_brought_back_and_that_can_be_taken_back(begin: Begin, w
     files = doors(world, workspace)
     (checkpoint,) = await files.history(ANA, path="notes.txt", session_id=said.session_id, limit=10)
     compared = await files.compare(ANA, checkpoint.checkpoint_id)
-    assert compared.state is FileState.CHANGED_BY_IT
+    assert compared.state is FileState.AS_CHANGED
     assert compared.diff.endswith("-The milk is gone.\n+The milk is in the fridge.\n")
 
     _, undo = await files.restore(ANA, checkpoint.checkpoint_id, force=False)

@@ -15,9 +15,9 @@ from palyra.core.ids import parse_ulid
 
 MARKS = {"+": "green", "-": "red", "@": "cyan"}
 FILE_STATES = {
-    "changed_by_it": "has not changed since; a restore makes the changes above",
+    "as_changed": "has not changed since; a restore makes the changes above",
     "as_before": "is the same as before that change; nothing to restore",
-    "moved_on": "was changed again since; use --force to restore it anyway",
+    "changed_since": "was changed again since; use --force to restore it anyway",
 }
 
 
@@ -83,12 +83,12 @@ def restore(invocation: Invocation, checkpoint: str, *, force: bool, dry_run: bo
         show_json(done)
         return
     name = printable_line(done.checkpoint.path)
-    if done.kept_as == done.checkpoint.checkpoint_id:
+    if done.saved_as == done.checkpoint.checkpoint_id:
         print(f"{name} is already the same. Nothing was changed.")
         return
     _show_diff(done.diff)
     what = "Deleted" if done.checkpoint.before_digest is None else "Restored"
-    print(f"{what} {name}. Undo with `palyra files restore {done.kept_as}`.")
+    print(f"{what} {name}. Undo with `palyra files restore {done.saved_as}`.")
 
 
 @files.command("trust")
@@ -104,7 +104,7 @@ def trust(invocation: Invocation, path: str) -> None:
     if invocation.json:
         show_json(done)
     else:
-        what = plural(done.forgotten, "entry")
+        what = plural(done.labels_removed, "entry")
         print(f"{printable_line(path)}: removed the labels of {what}.")
 
 
@@ -135,7 +135,7 @@ def _compare(invocation: Invocation, checkpoint_id: str) -> None:
         show_json(compared)
         return
     _show_diff(compared.diff)
-    print(f"{printable_line(compared.checkpoint.path)} {FILE_STATES[compared.standing]}.")
+    print(f"{printable_line(compared.checkpoint.path)} {FILE_STATES[compared.state]}.")
 
 
 def _happened(checkpoint: FileCheckpoint) -> str:

@@ -45,13 +45,13 @@ def list_servers(invocation: Invocation) -> None:
     if not statuses:
         print("No MCP servers. Add one to config.toml as [mcp.servers.NAME], then run `palyra config reload`.")
         return
-    rows = [[one.name, _state(one), _counts(one), one.place] for one in statuses]
+    rows = [[one.name, _state(one), _counts(one), one.address] for one in statuses]
     show(table(["SERVER", "STATUS", "TOOLS", "ADDRESS"], rows, stretch=3))
     for one in statuses:
         if one.reason:
             print(f"{one.name}: {printable_line(one.reason)}")
         if one.count(*UNDECIDED):
-            print(f"{one.name}: `palyra mcp show {one.name}`, then `palyra mcp accept {one.name}` or `refuse`.")
+            print(f"{one.name}: `palyra mcp show {one.name}`, then `palyra mcp accept {one.name}` or `reject`.")
 
 
 @mcp.command("show")
@@ -92,14 +92,14 @@ def accept(invocation: Invocation, server: str, *, tools: tuple[str, ...], yes: 
     _print_decision(invocation, status, "Accepted", chosen)
 
 
-@mcp.command("refuse")
+@mcp.command("reject")
 @click.argument("server")
 @click.argument("tools", nargs=-1, metavar="[TOOL]...")
-def refuse(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
-    """Refuse tools of a server, in this and later versions. Without TOOL, all that are new or changed."""
+def reject(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
+    """Reject tools of a server, in this and later versions. Without TOOL, all that are new or changed."""
     chosen = _chosen(_calls(invocation).get(server), tools)
-    status = _calls(invocation).refuse(server, _digests(chosen))
-    _print_decision(invocation, status, "Refused", chosen)
+    status = _calls(invocation).reject(server, _digests(chosen))
+    _print_decision(invocation, status, "Rejected", chosen)
 
 
 @mcp.command("restart")
@@ -124,7 +124,7 @@ def test(invocation: Invocation, server: str) -> None:
     if invocation.json:
         show_json({"took_ms": took_ms, "server": status})
     else:
-        text = f" as {printable_line(status.says)}" if status.says else ""
+        text = f" as {printable_line(status.server_name)}" if status.server_name else ""
         print(f"{status.name} answers{text} within {took_ms} ms: {_counts(status)}.")
 
 
@@ -145,11 +145,11 @@ def _chosen(status: McpServerStatus, names: tuple[str, ...]) -> list[McpTool]:
         mcp_tools = {name: tool for tool in status.tools if tool.digest for name in (tool.tool, tool.name)}
         if unknown := [name for name in names if name not in mcp_tools]:
             raise McpToolNotFound(
-                f"{status.name} has no tool {unknown[0]!r} to accept or refuse. See `palyra mcp show {status.name}`."
+                f"{status.name} has no tool {unknown[0]!r} to accept or reject. See `palyra mcp show {status.name}`."
             )
         chosen = [mcp_tools[name] for name in names]
     if not chosen:
-        raise McpToolNotFound(f"{status.name} has no new or changed tools. Name the tools to accept or refuse.")
+        raise McpToolNotFound(f"{status.name} has no new or changed tools. Name the tools to accept or reject.")
     return chosen
 
 
@@ -169,10 +169,10 @@ def _about(status: McpServerStatus) -> list[str]:
     return facts(
         [
             ("server", status.name),
-            ("where", status.place),
+            ("address", status.address),
             ("state", _state(status)),
             ("trouble", status.reason),
-            ("name", status.says),
+            ("name", status.server_name),
             ("protocol", f"{status.protocol} over {status.transport}" if status.protocol else status.transport),
             ("tools", _counts(status)),
         ],

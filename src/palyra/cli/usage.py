@@ -105,7 +105,7 @@ def usage(ctx: click.Context, *, by: UsageGrouping, since: str | None, everybody
     _show_rows(usage_report)
     if budgets:
         print()
-        show(_standings(budgets))
+        show(_budget_lines(budgets))
 
 
 @usage.command("why")
@@ -213,8 +213,8 @@ def _budgets(invocation: Invocation, usage_report: UsageReport) -> tuple[BudgetS
             raise
         return usage_report.budgets
     # The caller's own have names that an operator does not see.
-    own = {(one.budget, one.whose, one.period): one for one in usage_report.budgets}
-    return tuple(own.get((one.budget, one.whose, one.period), one) for one in every)
+    own = {(one.budget, one.subject_id, one.period): one for one in usage_report.budgets}
+    return tuple(own.get((one.budget, one.subject_id, one.period), one) for one in every)
 
 
 def _show_rows(usage_report: UsageReport) -> None:
@@ -250,21 +250,23 @@ def _print_remainder(used: UsageTotal) -> None:
         say(f"{plural(used.unpriced, 'turn')} without a price. See how to set one with `palyra usage prices MODEL`.")
     if used.estimated:
         say(f"{used.estimated} of {plural(used.turns, 'turn')} estimated (the provider reported no usage).")
-    if used.voided:
-        say(f"{plural(used.voided, 'failed turn')}.")
+    if used.discarded:
+        say(f"{plural(used.discarded, 'failed turn')}.")
     if used.reserved_tokens:
         say(f"{used.reserved_tokens:,} tokens reserved for active turns.")
 
 
-def _standings(budgets: tuple[BudgetStatus, ...]) -> list[str]:
+def _budget_lines(budgets: tuple[BudgetStatus, ...]) -> list[str]:
     rows = []
     for one in budgets:
-        whose = f"{one.of.value} {one.label}" if one.label else one.whose
-        if one.begins_anew is None:
-            whose += f", run {one.period}"
+        subject = " ".join(filter(None, (one.subject.value, one.label or one.subject_id)))
+        if one.resets_at is None:
+            subject += f", run {one.period}"
         for cap in one.caps:
-            anew = f"{one.begins_anew:%Y-%m-%d %H:%M} UTC" if one.begins_anew is not None else ""
-            rows.append([one.budget, whose, f"per {one.per.value}", _bar(cap), _used_of(cap), one.action.value, anew])
+            resets = f"{one.resets_at:%Y-%m-%d %H:%M} UTC" if one.resets_at is not None else ""
+            rows.append(
+                [one.budget, subject, f"per {one.per.value}", _bar(cap), _used_of(cap), one.action.value, resets]
+            )
     heads = ["BUDGET", "OF", "PER", "", "USED", "ACTION", "RESETS"]
     if screen_width() < WIDE:
         # The bar shows nothing that the figures do not.

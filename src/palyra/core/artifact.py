@@ -52,6 +52,6 @@ class FileCheckpoint(Struct, frozen=True, kw_only=True):
 class FileState(StrEnum):
     """How a file compares to one of its file checkpoints: as that change made it, as before it, or changed since."""
 
-    CHANGED_BY_IT = "changed_by_it"
+    AS_CHANGED = "as_changed"
     AS_BEFORE = "as_before"
-    MOVED_ON = "moved_on"
+    CHANGED_SINCE = "changed_since"

@@ -86,10 +86,10 @@ class McpToolState(StrEnum):
     """The owner has not reviewed it yet."""
     CHANGED = "changed"
     """It changed since it was accepted."""
-    REFUSED = "refused"
+    REJECTED = "rejected"
     UNUSABLE = "unusable"
     """Its definition cannot be used."""
-    LEFT_OUT = "left_out"
+    HIDDEN = "hidden"
     """The configuration does not list it."""
     GONE = "gone"
     """It was accepted, and the server no longer has it."""
@@ -112,7 +112,7 @@ class McpToolDecision(Struct, frozen=True, kw_only=True):
     """What the owner decided about one tool of a server."""
 
     server: str
-    place: str
+    server_digest: str
     """The program or URL of the server: another program or URL is another server, whatever its name."""
     definition: McpToolDefinition
     accepted: bool
@@ -145,12 +145,12 @@ class McpServerStatus(Struct, frozen=True, kw_only=True):
 
     name: str
     transport: Literal["stdio", "http"]
-    place: str
+    address: str
     """The command line, or the URL."""
     state: McpServerState
     reason: str = ""
     """The last error."""
-    says: str = ""
+    server_name: str = ""
     """What the server calls itself."""
     protocol: str = ""
     restarts: int = 0

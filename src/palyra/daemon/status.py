@@ -94,12 +94,12 @@ def plugin_status(plugins: CurrentPlugins) -> list[DaemonPart]:
     loaded_plugins = plugins.now
     if not loaded_plugins.plugins and not loaded_plugins.faulty:
         return []
-    left_out = ", ".join(faulty.name for faulty in loaded_plugins.faulty)
+    skipped = ", ".join(faulty.name for faulty in loaded_plugins.faulty)
     return [
         DaemonPart(
             name="plugins",
-            status="plugins_left_out" if left_out else "ok",
-            detail=f"{len(loaded_plugins.plugins)} in force{f', left out: {left_out}' if left_out else ''}",
+            status="plugins_skipped" if skipped else "ok",
+            detail=f"{len(loaded_plugins.plugins)} in force{f', skipped: {skipped}' if skipped else ''}",
         )
     ]
 

@@ -38,7 +38,7 @@ def from_run(run: RunRecord) -> str:
 
 def from_approval(approval: Approval) -> str:
     """Return the cursor of an approval in the list of approvals."""
-    return f"{to_ms(approval.asked_at)}-{approval.approval_id}"
+    return f"{to_ms(approval.requested_at)}-{approval.approval_id}"
 
 
 def from_grant(grant: Grant) -> str:

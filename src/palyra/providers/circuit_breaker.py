@@ -37,7 +37,7 @@ class CircuitBreakers:
         self._clock = clock
         self._circuits: dict[str, _Circuit] = {}
 
-    def rests_seconds(self, provider: str) -> float:
+    def retry_in_seconds(self, provider: str) -> float:
         """Return how long the provider's circuit stays open; 0 if it may be used."""
         circuit = self._circuits.get(provider)
         return max(0.0, circuit.open_until - self._clock.monotonic()) if circuit is not None else 0.0
@@ -91,7 +91,7 @@ class CircuitBreakers:
         """Close the circuit: someone has fixed the provider, or wants to test it."""
         self._circuits.pop(provider, None)
 
-    def resting(self) -> dict[str, float]:
+    def unavailable(self) -> dict[str, float]:
         """Return the providers with an open circuit, and for how long it stays open."""
-        left = {provider: self.rests_seconds(provider) for provider in self._circuits}
+        left = {provider: self.retry_in_seconds(provider) for provider in self._circuits}
         return {provider: seconds for provider, seconds in left.items() if seconds > 0}

@@ -126,10 +126,10 @@ class ModelPool:
         """Close a provider's circuit, to test it now."""
         self._breakers.forget(provider)
 
-    def resting(self) -> dict[str, float]:
+    def unavailable(self) -> dict[str, float]:
         """Return the providers with an open circuit, and for how many seconds it stays open."""
         self._current()
-        return self._breakers.resting()
+        return self._breakers.unavailable()
 
     def _by_rules(
         self, settings: ModelSettings, agent: Agent, task: TaskClass, complexity: Complexity
@@ -145,10 +145,10 @@ class ModelPool:
             if name not in built.options:
                 built.options[name] = self._option(built.settings, self.named(name))
         options = {name: built.options[name] for name in names}
-        for provider, seconds in self._breakers.resting().items():
+        for provider, seconds in self._breakers.unavailable().items():
             for name, option in options.items():
                 if split_model_name(name)[0] == provider:
-                    options[name] = replace(option, rests_seconds=seconds)
+                    options[name] = replace(option, retry_in_seconds=seconds)
         return options
 
     def _option(self, settings: ModelSettings, provider: Provider) -> RoutingOption:

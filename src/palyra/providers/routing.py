@@ -46,7 +46,7 @@ class RoutingOption:
     capabilities: Capabilities
     attempts: int = 3
     """The maximum attempts of a turn with it."""
-    rests_seconds: float = 0.0
+    retry_in_seconds: float = 0.0
     """How long its provider's circuit stays open, after too many failures."""
 
 
@@ -153,10 +153,10 @@ def _against(turn: RoutingRequest, names: Sequence[str], options: Mapping[str, R
     )
     hard = {name: _unfit(turn, need, options[name]) for name in names}
     against = dict(hard)
-    awake = [name for name in names if not hard[name] and not options[name].rests_seconds]
+    awake = [name for name in names if not hard[name] and not options[name].retry_in_seconds]
     for name in names if awake else ():
-        if not hard[name] and options[name].rests_seconds:
-            rest = f"{options[name].rests_seconds:.0f} s"
+        if not hard[name] and options[name].retry_in_seconds:
+            rest = f"{options[name].retry_in_seconds:.0f} s"
             against[name] = f"its provider failed too often and is not used for {rest}"
     free = [name for name in names if not against[name]]
     for name in free:
@@ -199,7 +199,7 @@ def _unfit(turn: RoutingRequest, need: TurnNeeds, option: RoutingOption) -> str:
     if too_long > NARROWINGS:
         return f"{_SAID[FailureKind.CONTEXT_TOO_LONG]}, even when shortened"
     # A provider with an open circuit is used only if there is no other, and then once.
-    attempts = 1 if option.rests_seconds > 0 else option.attempts
+    attempts = 1 if option.retry_in_seconds > 0 else option.attempts
     if (tries := len(failed) - too_long) >= attempts:
         text = _SAID.get(FailureKind(failed[-1])) if failed[-1] in _SAID else None
         return f"{text or 'it failed'} ({tries} {'attempt' if tries == 1 else 'attempts'})"

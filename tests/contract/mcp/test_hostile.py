@@ -76,9 +76,9 @@ async def test_what_tools_say_is_cleaned_or_refused_with_the_reason(sqlite: Sqli
     assert len(usable["echo"].description) <= MAX_DESCRIPTION_CHARS
     assert reasons["twice"] == "it is listed twice"
     assert set(reasons) >= {"deep", "wide", "hidden", "(no name)"}
-    shown = "".join(f"{tool.name}{tool.description}{tool.reason}" for tool in found.tools) + found.says
+    shown = "".join(f"{tool.name}{tool.description}{tool.reason}" for tool in found.tools) + found.server_name
     assert all(char.isprintable() or char == "\n" for char in shown)
-    assert len(found.says) <= 100
+    assert len(found.server_name) <= 100
     assert max(len(tool.tool) for tool in found.tools) <= 64
 
 

@@ -31,7 +31,7 @@ async def test_nothing_is_offered_before_it_is_accepted_and_decisions_outlive_th
     async with keep(engine, s=notebook()) as kept:
         found = await kept.reaches(McpServerState.READY)
         assert {tool.state for tool in found.tools} == {McpToolState.NEW}
-        assert (found.says, kept.names()) == ("notebook 1.2", [])
+        assert (found.server_name, kept.names()) == ("notebook 1.2", [])
 
         await kept.accepts("note", "wait")
         assert kept.names() == ["mcp.s.note", "mcp.s.wait"]
@@ -43,7 +43,7 @@ async def test_nothing_is_offered_before_it_is_accepted_and_decisions_outlive_th
         assert kept.names() == ["mcp.s.note", "mcp.s.wait"]
         assert (await kept.call("mcp.s.note", {"text": "tea"})).text == "noted 'tea' 1x"
         await kept.mcp.decide(OWNER, "s", {"note": kept.tool("note").digest}, accept=False)
-        assert (kept.names(), kept.tool("note").state) == (["mcp.s.wait"], McpToolState.REFUSED)
+        assert (kept.names(), kept.tool("note").state) == (["mcp.s.wait"], McpToolState.REJECTED)
 
     # Another program under the same name is another server.
     async with keep(engine, s=notebook(args=(*notebook().args[:-1], "-u", notebook().args[-1]))) as kept:
@@ -221,7 +221,7 @@ async def test_the_configuration_narrows_what_may_be_used(sqlite: SqliteEngine, 
     async with keep(sqlite, s=notebook(tools=("note",))) as kept:
         await kept.accepts()
         assert kept.names() == ["mcp.s.note"]
-        assert kept.tool("end").state is McpToolState.LEFT_OUT
+        assert kept.tool("end").state is McpToolState.HIDDEN
 
 
 async def test_a_server_that_dies_fails_its_calls_with_the_reason_and_is_started_again(

@@ -115,7 +115,7 @@ async def test_what_a_server_calls_itself_shows_no_secret_that_it_was_sent(sqlit
         await kept.secrets.set(OWNER, "key", KEY.encode())
         await kept.mcp.restart("s")
         found = await kept.reaches(McpServerState.READY)
-    assert found.says == "echo for [secret key] 1"
+    assert found.server_name == "echo for [secret key] 1"
 
 
 async def test_one_that_floods_is_ended(sqlite: SqliteEngine, keep: Keep) -> None:

@@ -184,6 +184,6 @@ def test_a_marker_is_revealed_and_forgotten_by_its_id(cli: Cli, inhabited: Home,
     door.tells("RevealSealed", vault_pb2.RevealSealedResponse(value="first\nsecond\x1b[2J"))
     assert cli("secrets", "reveal", name).out == "first\nsecond⟨ESC⟩[2J\n"
     assert door.called("RevealSealed")[0].sealed_id == "a" * 16
-    door.tells("ForgetSealed", vault_pb2.ForgetSealedResponse())
+    door.tells("DeleteSealed", vault_pb2.DeleteSealedResponse())
     assert json.loads(cli("secrets", "forget", name, "--json").out) == {"forgotten": "a" * 16}
-    assert door.called("ForgetSealed")[0].sealed_id == "a" * 16
+    assert door.called("DeleteSealed")[0].sealed_id == "a" * 16

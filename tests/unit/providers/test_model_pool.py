@@ -65,9 +65,9 @@ def test_a_provider_whose_table_was_changed_is_left_alone_no_longer() -> None:
     roster = ModelPool(lambda: now, build=build, breakers=CircuitBreakers(FakeClock()))
     for _ in range(FAILURES):
         roster.failed(roster.named("mine"), ProviderFailed(kind=FailureKind.NETWORK))
-    assert "mine" in roster.resting()
+    assert "mine" in roster.unavailable()
     now = replace(SETTINGS, fallback=("embedded",))
-    assert "mine" in roster.resting(), "nothing was done about it"
+    assert "mine" in roster.unavailable(), "nothing was done about it"
     mended = replace(SETTINGS.providers["mine"], base_url="http://127.0.0.1:9/v1")
     now = replace(SETTINGS, providers={"mine": mended})
-    assert not roster.resting()
+    assert not roster.unavailable()

@@ -140,16 +140,16 @@ def test_pauses_grow_and_are_never_shorter_than_what_is_asked_for() -> None:
 
 
 def test_who_has_failed_others_too_often_is_left_alone() -> None:
-    resting = OPTIONS | {"a/small": RoutingOption("a/small", SMALL.capabilities, rests_seconds=12.0)}
-    made = choose("a/small", "b/large", options=resting)
+    unavailable = OPTIONS | {"a/small": RoutingOption("a/small", SMALL.capabilities, retry_in_seconds=12.0)}
+    made = choose("a/small", "b/large", options=unavailable)
     assert made.choice == "b/large"
     assert "not used for 12 s" in passed(made)["a/small"]
 
 
 def test_who_is_left_alone_is_asked_once_if_nobody_else_is_there() -> None:
-    resting = {"a/small": RoutingOption("a/small", SMALL.capabilities, rests_seconds=12.0)}
-    assert choose("a/small", options=resting).choice == "a/small"
-    made = choose("a/small", options=resting, failures=failed("a/small", FailureKind.NETWORK))
+    unavailable = {"a/small": RoutingOption("a/small", SMALL.capabilities, retry_in_seconds=12.0)}
+    assert choose("a/small", options=unavailable).choice == "a/small"
+    made = choose("a/small", options=unavailable, failures=failed("a/small", FailureKind.NETWORK))
     assert (made.choice, passed(made)) == ("", {"a/small": "it could not be reached (1 attempt)"})
 
 

@@ -169,14 +169,14 @@ def _show(invocation: Invocation, one: Approval) -> None:
         ("answered by", one.answered_by or ""),
         ("for", one.scope.value if one.scope is not None and one.decision == "allowed" else ""),
         ("comment", one.answer),
-        ("arguments", json.dumps(one.given, ensure_ascii=False) if one.given is not None else ""),
+        ("arguments", json.dumps(one.edited_arguments, ensure_ascii=False) if one.edited_arguments is not None else ""),
         ("reissued as", f"run {one.reissued_as}" if one.reissued_as else ""),
         ("covers", escape_line(class_of_pattern(one.effect, one.pattern) if one.pattern else one.effect.kind)),
         ("run", one.run_id),
     ]
     show(facts(lines))
     if one.effect.detail:
-        show(["(proposed by the agent, but not run:)"] if one.given is not None else [])
+        show(["(proposed by the agent, but not run:)"] if one.edited_arguments is not None else [])
         show(detail_rows(one.effect.detail, width=screen_width()))
 
 

@@ -173,4 +173,4 @@ def _use(one: ProviderStatus) -> str:
 def _state(one: ProviderStatus) -> str:
     if one.lost:
         return "key missing"
-    return f"unavailable, next try in {one.rests_seconds:.0f} s" if one.rests_seconds else "ok"
+    return f"unavailable, next try in {one.retry_in_seconds:.0f} s" if one.retry_in_seconds else "ok"

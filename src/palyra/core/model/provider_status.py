@@ -68,7 +68,7 @@ class ProviderStatus(Struct, frozen=True, kw_only=True):
     """It is the default provider."""
     fallback: tuple[int, ...] = ()
     """Its positions in the list of fallbacks."""
-    rests_seconds: float = 0.0
+    retry_in_seconds: float = 0.0
     """How long its circuit breaker stays open, after too many failures."""
 
 

@@ -55,7 +55,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     policies: tuple[str, ...]
     policy_hash: str
     labels: tuple[str, ...]
-    asked_at: datetime
+    requested_at: datetime
     expires_at: datetime
     decision: str | None = None
     scope: ApprovalScope | None = None
@@ -65,8 +65,8 @@ class Approval(Struct, frozen=True, kw_only=True):
     """The person's comment."""
     reissued_as: RunId | None = None
     """The latest run that proposes the same call again, because the request expired."""
-    given: JsonObject | None = None
+    edited_arguments: JsonObject | None = None
     """The arguments that the person set in place of the proposed ones. They are on the tape, and are not known for an
     archived tape."""
     pattern: str = ""
-    """The pattern with which the person allowed further commands; known under the same condition as `given`."""
+    """The pattern with which the person allowed further commands; not known for an archived tape either."""

@@ -26,7 +26,7 @@ def approval_of_event(state: RunState, event: ApprovalRequested) -> Approval:
         policies=event.policies,
         policy_hash=event.policy_hash,
         labels=event.labels,
-        asked_at=event.at,
+        requested_at=event.at,
         expires_at=event.expires_at,
     )
 

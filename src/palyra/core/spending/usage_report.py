@@ -34,7 +34,7 @@ class UsageTotal(Struct, frozen=True, kw_only=True):
     """How many of the turns have no price."""
     estimated: int = 0
     """How many of the turns have estimated figures."""
-    voided: int = 0
+    discarded: int = 0
     """How many failed."""
     reserved_tokens: int = 0
     reserved_micros: int = 0
@@ -89,15 +89,16 @@ class BudgetStatus(Struct, frozen=True, kw_only=True):
     """The state of a budget for one of its subjects."""
 
     budget: str
-    of: BudgetSubject
-    whose: str
-    """`everything`, `principal user:ana`, and so on."""
+    subject: BudgetSubject
+    subject_id: str
+    """The principal, or the id of the session or agent, or the model; empty for a budget of everything."""
     label: str = ""
+    """The display name of the subject, if it has one: a session's title, an agent's name."""
     per: BudgetPeriod
     period: str
     action: BudgetAction
     caps: tuple[BudgetCap, ...]
-    begins_anew: datetime | None = None
+    resets_at: datetime | None = None
     """None for a budget of a run."""
 
 

@@ -18,7 +18,8 @@ class TraceNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that happened, and what followed from it."""
 
     kind: str
-    """`input`, `turn`, `call`, `policy`, `approval`, `execution`, `child`, `file`, `artifact`, `restore`, or `end`."""
+    """`input`, `history`, `turn`, `call`, `policy`, `approval`, `execution`, `child`, `file`, `artifact`, `restore`,
+    `session` or `end`."""
     what: str
     """In one line."""
     at: datetime

@@ -139,7 +139,9 @@ def check_model(home: Home, settings: Settings, *, clock: Clock) -> None:
 def model_status(roster: ModelPool) -> DaemonPart:
     """Report which model is used, and which ones are paused after failures."""
     answers = f"{roster.default.name} {roster.default.model}"
-    resting = [f"{name} is not used for {seconds:.0f} s" for name, seconds in roster.resting().items()]
+    unavailable = [f"{name} is not used for {seconds:.0f} s" for name, seconds in roster.unavailable().items()]
     return DaemonPart(
-        name="provider", status="providers_resting" if resting else "ok", detail="; ".join((answers, *resting))
+        name="provider",
+        status="providers_unavailable" if unavailable else "ok",
+        detail="; ".join((answers, *unavailable)),
     )

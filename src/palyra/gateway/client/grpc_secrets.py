@@ -51,8 +51,8 @@ class SecretCalls:
 
     def forget(self, sealed_id: str) -> None:
         """Delete the value that a marker stands for."""
-        request = pb.ForgetSealedRequest(sealed_id=sealed_id)
-        self._ask("VaultService/ForgetSealed", request, pb.ForgetSealedResponse)
+        request = pb.DeleteSealedRequest(sealed_id=sealed_id)
+        self._ask("VaultService/DeleteSealed", request, pb.DeleteSealedResponse)
 
 
 def _record(secret: pb.Secret) -> SecretRecord:

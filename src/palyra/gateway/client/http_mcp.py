@@ -27,9 +27,9 @@ class McpCalls:
         """Let agents use tools of a server; each has the digest of the definition that was reviewed."""
         return self._decide(f"{ROOT}/{segment(name)}/accept", tools)
 
-    def refuse(self, name: str, tools: Mapping[str, str]) -> McpServerStatus:
+    def reject(self, name: str, tools: Mapping[str, str]) -> McpServerStatus:
         """Keep tools of a server from agents."""
-        return self._decide(f"{ROOT}/{segment(name)}/refuse", tools)
+        return self._decide(f"{ROOT}/{segment(name)}/reject", tools)
 
     def restart(self, name: str) -> McpServerStatus:
         """Restart a server."""

@@ -182,7 +182,7 @@ def _approval(one: Approval) -> pb.Approval:
         policies=one.policies,
         policy_hash=one.policy_hash,
         labels=one.labels,
-        asked_at=one.asked_at,
+        requested_at=one.requested_at,
         expires_at=one.expires_at,
         decision=one.decision or "",
         scope=one.scope.value if one.scope else "",
@@ -190,7 +190,7 @@ def _approval(one: Approval) -> pb.Approval:
         answered_by=one.answered_by or "",
         answer=one.answer,
         reissued_as=one.reissued_as or "",
-        given=_encode.encode(one.given) if one.given is not None else b"",
+        edited_arguments=_encode.encode(one.edited_arguments) if one.edited_arguments is not None else b"",
         pattern=one.pattern,
     )
 

@@ -25,7 +25,7 @@ class SecretMethods:
             "DeleteSecret": methods.unary(self.delete_secret, pb.DeleteSecretRequest, need="write"),
             "ListSealed": methods.unary(self.list_sealed, pb.ListSealedRequest),
             "RevealSealed": methods.unary(self.reveal_sealed, pb.RevealSealedRequest, need="write"),
-            "ForgetSealed": methods.unary(self.forget_sealed, pb.ForgetSealedRequest, need="write"),
+            "DeleteSealed": methods.unary(self.delete_sealed, pb.DeleteSealedRequest, need="write"),
         }
 
     async def set_secret(self, request: pb.SetSecretRequest, principal: PrincipalId) -> pb.SetSecretResponse:
@@ -46,9 +46,9 @@ class SecretMethods:
     async def reveal_sealed(self, request: pb.RevealSealedRequest, principal: PrincipalId) -> pb.RevealSealedResponse:
         return pb.RevealSealedResponse(value=await self._seals.reveal(principal, request.sealed_id))
 
-    async def forget_sealed(self, request: pb.ForgetSealedRequest, principal: PrincipalId) -> pb.ForgetSealedResponse:
+    async def delete_sealed(self, request: pb.DeleteSealedRequest, principal: PrincipalId) -> pb.DeleteSealedResponse:
         await self._seals.forget(principal, request.sealed_id)
-        return pb.ForgetSealedResponse()
+        return pb.DeleteSealedResponse()
 
 
 def _scope(scope: pb.SecretScope) -> SecretScope:

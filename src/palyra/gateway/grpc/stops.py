@@ -30,22 +30,22 @@ class StopMethods:
         return pb.ListStopsResponse(stops=_stop_messages(self._stops.covering(principal)))
 
     async def stop_own(self, request: pb.StopOwnRequest, principal: PrincipalId) -> pb.StopResponse:
-        halted = await self._stops.stop(principal, principal=principal, reason=request.reason)
-        return pb.StopResponse(stop=_stop(halted.stop), runs=halted.runs)
+        stopped = await self._stops.stop(principal, principal=principal, reason=request.reason)
+        return pb.StopResponse(stop=_stop(stopped.stop), cancelled_runs=stopped.runs)
 
     async def resume_own(self, request: pb.ResumeOwnRequest, principal: PrincipalId) -> pb.ResumeResponse:
-        lifted = await self._stops.resume(principal, principal=principal, admin=False)
-        return pb.ResumeResponse(lifted=_stop_messages(lifted), stops=_stop_messages(self._stops.covering(principal)))
+        resumed = await self._stops.resume(principal, principal=principal, admin=False)
+        return pb.ResumeResponse(resumed=_stop_messages(resumed), stops=_stop_messages(self._stops.covering(principal)))
 
     async def stop_all(self, request: pb.StopAllRequest, principal: PrincipalId) -> pb.StopResponse:
-        halted = await self._stops.stop(principal, principal=request.principal or None, reason=request.reason)
-        return pb.StopResponse(stop=_stop(halted.stop), runs=halted.runs)
+        stopped = await self._stops.stop(principal, principal=request.principal or None, reason=request.reason)
+        return pb.StopResponse(stop=_stop(stopped.stop), cancelled_runs=stopped.runs)
 
     async def resume_all(self, request: pb.ResumeAllRequest, principal: PrincipalId) -> pb.ResumeResponse:
-        lifted = await self._stops.resume(
+        resumed = await self._stops.resume(
             principal, principal=request.principal or None, admin=True, remove_file=request.remove_file
         )
-        return pb.ResumeResponse(lifted=_stop_messages(lifted), stops=_stop_messages(self._stops.in_force))
+        return pb.ResumeResponse(resumed=_stop_messages(resumed), stops=_stop_messages(self._stops.in_force))
 
 
 def _stop_messages(stops: Iterable[EmergencyStop]) -> list[pb.Stop]:

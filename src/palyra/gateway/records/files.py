@@ -22,9 +22,9 @@ class TrustRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class TrustResponse(Struct, frozen=True, kw_only=True):
-    """What was forgotten."""
+    """What was labels_removed."""
 
-    forgotten: int
+    labels_removed: int
     """How many entries of files and folders had labels."""
 
 
@@ -39,7 +39,7 @@ class FileCheckpointResponse(Struct, frozen=True, kw_only=True):
     """A file checkpoint, the state of its file now, and the diff that would restore it."""
 
     checkpoint: FileCheckpoint
-    standing: FileState
+    state: FileState
     diff: str
 
 
@@ -48,5 +48,5 @@ class RestoreResponse(Struct, frozen=True, kw_only=True):
 
     checkpoint: FileCheckpoint
     diff: str
-    kept_as: str
+    saved_as: str
     """The file checkpoint that holds the content from before the restore."""

@@ -173,7 +173,7 @@ def used_in(turn: LedgerTurn) -> UsageTotal:
         micros=turn.micros or 0,
         unpriced=int(turn.micros is None and not held and turn.input_tokens + turn.output_tokens > 0),
         estimated=turn.estimated,
-        voided=int(turn.state == "discarded"),
+        discarded=int(turn.state == "discarded"),
         reserved_tokens=turn.reserved_input + turn.reserved_output if held else 0,
         reserved_micros=(turn.reserved_micros or 0) if held else 0,
     )

@@ -118,7 +118,7 @@ def with_arguments(conn: Connection, approvals: list[Approval]) -> list[Approval
         if isinstance(event := decode(content), ApprovalResolved) and (event.arguments is not None or event.pattern)
     }
     return [
-        msgspec.structs.replace(one, given=answer.arguments, pattern=answer.pattern)
+        msgspec.structs.replace(one, edited_arguments=answer.arguments, pattern=answer.pattern)
         if (answer := answers.get(one.approval_id))
         else one
         for one in approvals
@@ -152,7 +152,7 @@ def _row(approval: Approval) -> dict[str, object]:
         "policies": ",".join(approval.policies),
         "policy_hash": approval.policy_hash,
         "labels": ",".join(approval.labels),
-        "requested_ms": to_ms(approval.asked_at),
+        "requested_ms": to_ms(approval.requested_at),
         "expires_ms": to_ms(approval.expires_at),
         "decision": approval.decision,
         "scope": approval.scope.value if approval.scope is not None else None,
@@ -185,7 +185,7 @@ def _approval(row: Row) -> Approval:
         policies=tuple(row[10].split(",")) if row[10] else (),
         policy_hash=row[11],
         labels=tuple(row[12].split(",")) if row[12] else (),
-        asked_at=from_ms(row[13]),
+        requested_at=from_ms(row[13]),
         expires_at=from_ms(row[14]),
         decision=row[15],
         scope=ApprovalScope(row[16]) if row[16] else None,

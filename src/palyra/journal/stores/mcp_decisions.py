@@ -1,4 +1,4 @@
-"""Decisions about tools of MCP servers as rows: one per tool, with the definition that was accepted or refused."""
+"""Decisions about tools of MCP servers as rows: one per tool, with the definition that was accepted or rejected."""
 
 import msgspec
 
@@ -21,7 +21,7 @@ def put(conn: Connection, pin: McpToolDecision) -> None:
         {
             "server": pin.server,
             "tool": pin.definition.name,
-            "server_digest": pin.place,
+            "server_digest": pin.server_digest,
             "digest": pin.definition.digest,
             "definition": msgspec.json.encode(pin.definition).decode(),
             "accepted": int(pin.accepted),
@@ -37,10 +37,10 @@ def all_pins(conn: Connection) -> list[McpToolDecision]:
 
 
 def _pin(row: Row) -> McpToolDecision:
-    server, _, position, _, definition, accepted, decided_ms, decided_by = row
+    server, _, server_digest, _, definition, accepted, decided_ms, decided_by = row
     return McpToolDecision(
         server=server,
-        place=position,
+        server_digest=server_digest,
         definition=_definition.decode(definition),
         accepted=bool(accepted),
         decided_at=from_ms(decided_ms),

@@ -95,7 +95,7 @@ class FileCheckpointService:
         file_checkpoint = looked.compared.checkpoint
         if looked.compared.state is FileState.AS_BEFORE:
             return looked.compared, file_checkpoint
-        if looked.compared.state is FileState.MOVED_ON and not force:
+        if looked.compared.state is FileState.CHANGED_SINCE and not force:
             raise FileChanged(
                 f"{file_checkpoint.path} was changed again after that file checkpoint. Check the diff, then use "
                 "force to overwrite it."
@@ -194,7 +194,7 @@ def _inspect(workspace: Workspace, checkpoint: FileCheckpoint, before: bytes | N
     if now == checkpoint.before_digest:
         state = FileState.AS_BEFORE
     elif now == checkpoint.after_digest:
-        state = FileState.CHANGED_BY_IT
+        state = FileState.AS_CHANGED
     else:
-        state = FileState.MOVED_ON
+        state = FileState.CHANGED_SINCE
     return _FileInspection(FileComparison(checkpoint, state, describe_change(existing, before)), existing, before)

@@ -33,7 +33,7 @@ from palyra.tools.mcp.orders import Launch, ProgramLaunch, UrlLaunch
 from palyra.tools.mcp.servers import McpServers
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
-DECIDABLE = frozenset({McpToolState.NEW, McpToolState.CHANGED, McpToolState.ACCEPTED, McpToolState.REFUSED})
+DECIDABLE = frozenset({McpToolState.NEW, McpToolState.CHANGED, McpToolState.ACCEPTED, McpToolState.REJECTED})
 
 
 class McpToolChanged(Conflict):
@@ -104,13 +104,13 @@ class McpService:
     async def decide(
         self, principal: PrincipalId, name: str, digests: Mapping[str, str], *, accept: bool
     ) -> McpServerStatus:
-        """Accept or refuse tools of a server, each by the digest of the definition that the owner has seen."""
+        """Accept or reject tools of a server, each by the digest of the definition that the owner has seen."""
         server = self._servers.get(name)
         mcp_tools = {tool.tool: tool for tool in server.tools if tool.state in DECIDABLE}
         pins = [
             McpToolDecision(
                 server=name,
-                place=server_digest(server.settings),
+                server_digest=server_digest(server.settings),
                 definition=_definition(mcp_tools, tool, digest),
                 accepted=accept,
                 decided_at=self._clock.now(),

@@ -106,7 +106,7 @@ class ProviderService:
             fallback=tuple(
                 index for index, name in enumerate(settings.fallback, start=1) if split_model_name(name)[0] == one.name
             ),
-            rests_seconds=self._roster.resting().get(one.name, 0.0),
+            retry_in_seconds=self._roster.unavailable().get(one.name, 0.0),
         )
 
 

@@ -152,7 +152,7 @@ class SecretSealer:
             lambda conn: sealed_secrets.delete(conn, principal, sealed_id)
         ):
             raise SealedSecretNotFound
-        self.used.forget_sealed(principal, sealed_id)
+        self.used.delete_sealed(principal, sealed_id)
 
     async def key_for(self, principal: PrincipalId) -> VaultKey | None:
         """Return the key to seal with, created if nothing was ever sealed; None if the vault cannot store a value."""

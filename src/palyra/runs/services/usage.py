@@ -59,7 +59,7 @@ class UsageService:
                 # An operator may not read what others have said.
                 rows=tuple(replace(row, label=_label(conn, by, row.name)) if principal else row for row in rows),
                 total=usage.total(conn, principal, since_ms=to_ms(since)),
-                budgets=tuple(_standings(conn, settings, principal, at=at)),
+                budgets=tuple(_budget_statuses(conn, settings, principal, at=at)),
             )
 
         return await self._engine.read(query)
@@ -145,7 +145,7 @@ def _label(conn: Connection, by: UsageGrouping, name: str) -> str:
             return ""
 
 
-def _standings(
+def _budget_statuses(
     conn: Connection, settings: SpendingSettings, principal: PrincipalId | None, *, at: datetime
 ) -> Iterator[BudgetStatus]:
     for name, budget in settings.budgets.items():
@@ -222,11 +222,11 @@ def _budget_status(
         caps.append(BudgetCap(unit=currency, cap=cap, settled=amount.settled_micros, reserved=amount.reserved_micros))
     return BudgetStatus(
         budget=name,
-        of=budget.subject,
-        whose=account.scope.replace(":", " ", 1),
+        subject=budget.subject,
+        subject_id=account.scope.partition(":")[2],
         per=budget.period,
         period=account.period,
         action=budget.action,
         caps=tuple(caps),
-        begins_anew=period_bounds(budget.period, at)[1] if budget.period is not BudgetPeriod.RUN else None,
+        resets_at=period_bounds(budget.period, at)[1] if budget.period is not BudgetPeriod.RUN else None,
     )

@@ -130,7 +130,7 @@ def _kind_and_facts(event: Cause) -> tuple[str, JsonObject]:
                 reissues=event.reissue.approval_id if event.reissue else None,
             )
         case HistoryAttached():
-            return "given", _present(role=event.role.value, text=_cut(event.text), call_id=event.call_id)
+            return "history", _present(role=event.role.value, text=_cut(event.text), call_id=event.call_id)
         case InputSteered():
             return "input", {"text": _cut(event.text), "channel": event.channel}
         case ToolProposed():
@@ -195,7 +195,7 @@ def turn_node(turn: TurnTrace) -> TraceNode:
         results=turn.inputs,
         text=_cut("".join(turn.text)),
         stop=ended.stop.value if ended else None,
-        voided=turn.discarded.reason if turn.discarded else None,
+        discarded=turn.discarded.reason if turn.discarded else None,
     )
     if ended is not None:
         facts |= {"input_tokens": ended.usage.input_tokens, "output_tokens": ended.usage.output_tokens}
@@ -208,7 +208,7 @@ def approval_node(entry: Entry, event: ApprovalResolved, request: ApprovalReques
     """Return the node of an approval request that was answered or expired."""
     facts = _present(
         approval_id=event.approval_id,
-        asked_at=request.at.isoformat() if request else None,
+        requested_at=request.at.isoformat() if request else None,
         decision=event.decision.value,
         scope=event.scope.value,
         until=event.until.isoformat() if event.until else None,

@@ -96,7 +96,7 @@ class McpServerProcess:
         self._again = asyncio.Event()
         self._looking = asyncio.Lock()
         self._state = McpServerState.STARTING if settings.enabled else McpServerState.DISABLED
-        self._reason = self._says = self._protocol = ""
+        self._reason = self._server_name = self._protocol = ""
         self._restarts = 0
         self._next_at: float | None = None
         self._warned: set[tuple[str, str]] = set()
@@ -125,10 +125,10 @@ class McpServerProcess:
         return McpServerStatus(
             name=self.name,
             transport="http" if self.settings.url is not None else "stdio",
-            place=server_address(self.settings),
+            address=server_address(self.settings),
             state=self._state,
             reason=self._around.hide(self._reason),
-            says=self._says,
+            server_name=self._server_name,
             protocol=self._protocol,
             restarts=self._restarts,
             retry_in_seconds=round(max(0.0, left), 1) if left is not None else None,
@@ -255,12 +255,12 @@ class McpServerProcess:
             except TimeoutError:
                 raise McpServerUnavailable(f"It did not answer within {START_SECONDS:g} s after its start.") from None
             await self._adopt_listing(ready.tools or [])
-            self._says = definitions.clean(self._around.hide(ready.ready or ""), maximum=100)
+            self._server_name = definitions.clean(self._around.hide(ready.ready or ""), maximum=100)
             self._protocol = definitions.clean(ready.protocol, maximum=40)
             self._connection, self._state, self._reason = connection, McpServerState.READY, ""
             self._ready.set()
             self._notify()
-            log.info("mcp server %s is ready: %s", self.name, self._says)
+            log.info("mcp server %s is ready: %s", self.name, self._server_name)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow(listing_changed))
                 await connection.run()

@@ -35,10 +35,10 @@ def _tools(
 ) -> Iterator[McpTool]:
     location = server_digest(server)
     # A decision about another program, or another address, does not apply to this one.
-    ours = {tool: pin for tool, pin in pins.items() if pin.place == location}
+    ours = {tool: pin for tool, pin in pins.items() if pin.server_digest == location}
     if listing is None:
         for pin in ours.values():
-            state = McpToolState.ACCEPTED if pin.accepted else McpToolState.REFUSED
+            state = McpToolState.ACCEPTED if pin.accepted else McpToolState.REJECTED
             yield _tool(name, server, pin.definition, state)
         return
     for definition in listing.definitions.values():
@@ -46,7 +46,7 @@ def _tools(
         if decided is None:
             yield _tool(name, server, definition, McpToolState.NEW)
         elif not decided.accepted:
-            yield _tool(name, server, definition, McpToolState.REFUSED)
+            yield _tool(name, server, definition, McpToolState.REJECTED)
         elif decided.definition.digest == definition.digest:
             yield _tool(name, server, definition, McpToolState.ACCEPTED)
         else:
@@ -96,12 +96,12 @@ def _lines(definition: McpToolDefinition | McpTool) -> list[str]:
 
 
 def _tool(name: str, server: McpServer, definition: McpToolDefinition, state: McpToolState) -> McpTool:
-    left_out = server.tools is not None and definition.name not in server.tools
+    hidden = server.tools is not None and definition.name not in server.tools
     return McpTool(
         name=full_name(name, definition.name),
         tool=definition.name,
-        state=McpToolState.LEFT_OUT if left_out else state,
-        reason=NOT_NAMED if left_out else "",
+        state=McpToolState.HIDDEN if hidden else state,
+        reason=NOT_NAMED if hidden else "",
         digest=definition.digest,
         risk=risk_of(server, definition),
         description=definition.description,

@@ -61,7 +61,7 @@ def test_the_rows_are_what_the_tape_says(kept: KeptHome) -> None:
     assert amount == (40, 80, 20, 40)
     with kept.reading() as conn:
         (row,) = turns.sum_by(conn, UsageGrouping.MODEL, ANA, since_ms=0, limit=9)
-        assert (row.name, row.used.turns, row.used.voided, row.used.reserved_micros) == ("acme/vectors-1", 3, 1, 40)
+        assert (row.name, row.used.turns, row.used.discarded, row.used.reserved_micros) == ("acme/vectors-1", 3, 1, 40)
         (cause,) = turns.causes(conn, ANA, since_ms=0)
         assert (cause.cause, cause.step) == ("embeddings", "texts")
 

@@ -132,7 +132,7 @@ def test_usage_is_added_up_by_whatever_is_asked_for(kept: KeptHome) -> None:
             ("acme/small", 1, 33),
         ]
         assert by[UsageGrouping.MODEL][0].used.reserved_micros == 300
-        assert (by[UsageGrouping.MODEL][0].used.estimated, by[UsageGrouping.MODEL][0].used.voided) == (1, 1)
+        assert (by[UsageGrouping.MODEL][0].used.estimated, by[UsageGrouping.MODEL][0].used.discarded) == (1, 1)
         assert [row.name for row in by[UsageGrouping.DAY]] == [f"{AT:%Y-%m-%d}"]
         assert [row.name for row in by[UsageGrouping.PRINCIPAL]] == [str(ANA)]
         assert len(by[UsageGrouping.RUN]) == len(by[UsageGrouping.SESSION]) == 2

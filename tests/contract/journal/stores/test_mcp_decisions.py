@@ -16,7 +16,12 @@ def pin(tool: str = "note", *, server: str = "s", accepted: bool = True) -> McpT
     parameters = {"type": "object", "properties": {"text": {"type": "string", "description": "Žluťoučký kůň"}}}
     definition = McpToolDefinition(name=tool, description="Write\na note.", parameters=parameters, digest="d1")
     return McpToolDecision(
-        server=server, place="p1", definition=definition, accepted=accepted, decided_at=AT, decided_by="user:owner"
+        server=server,
+        server_digest="p1",
+        definition=definition,
+        accepted=accepted,
+        decided_at=AT,
+        decided_by="user:owner",
     )
 
 
@@ -31,7 +36,7 @@ def test_the_last_decision_about_a_tool_counts(conn: Connection) -> None:
     mcp_decisions.put(conn, pin())
     other = msgspec.structs.replace(pin().definition, digest="d2", description="Something else.", reads_only=True)
     again = McpToolDecision(
-        server="s", place="p2", definition=other, accepted=False, decided_at=LATER, decided_by="user:second"
+        server="s", server_digest="p2", definition=other, accepted=False, decided_at=LATER, decided_by="user:second"
     )
     mcp_decisions.put(conn, again)
 

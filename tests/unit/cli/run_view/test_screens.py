@@ -49,7 +49,7 @@ def test_a_pipe_gets_the_answer_only() -> None:
     assert err == "Let me look.\n· files.list … ok\n"
 
 
-def test_a_pipe_never_gets_what_was_voided() -> None:
+def test_a_pipe_never_gets_what_was_discarded() -> None:
     out, err = piped(AnswerText("Half an ans"), AttemptDiscarded(), AnswerText("Whole."), TurnEnded(is_answer=True))
     assert out == "Whole.\n"
     assert "interrupted" in err

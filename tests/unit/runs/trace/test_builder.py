@@ -170,7 +170,7 @@ def test_a_void_turn_says_why_it_does_not_count() -> None:
     tree = run_tree(entries)
     assert kinds(tree) == ("input", ["turn", "turn", "input"])
     assert tree.then[-1].facts == {"text": "And then?", "channel": "http"}
-    assert tree.then[0].facts["voided"] == "the stream broke"
+    assert tree.then[0].facts["discarded"] == "the stream broke"
 
 
 def test_the_tree_of_a_child_hangs_below_the_call_of_its_parent() -> None:

@@ -25,7 +25,7 @@ def definition(name: str = "note", **parts: Any) -> McpToolDefinition:
 def pin(of: McpToolDefinition, *, accepted: bool = True, server: McpServer = SERVER) -> McpToolDecision:
     return McpToolDecision(
         server="s",
-        place=server_digest(server),
+        server_digest=server_digest(server),
         definition=of,
         accepted=accepted,
         decided_at=AT,
@@ -46,7 +46,7 @@ def test_a_tool_stands_as_it_was_decided() -> None:
 
     assert {name: tool.state for name, tool in found.items()} == {
         "a": McpToolState.ACCEPTED,
-        "b": McpToolState.REFUSED,
+        "b": McpToolState.REJECTED,
         "c": McpToolState.NEW,
         "d": McpToolState.CHANGED,
         "e": McpToolState.GONE,
@@ -57,7 +57,7 @@ def test_a_tool_stands_as_it_was_decided() -> None:
 
 def test_what_was_refused_stays_refused_however_it_changes() -> None:
     found = standing(read([said(description="Better now.")]), pin(definition(), accepted=False))
-    assert found["note"].state is McpToolState.REFUSED
+    assert found["note"].state is McpToolState.REJECTED
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,10 @@ def test_every_change_withdraws_a_tool(change: dict[str, Any]) -> None:
 
 def test_while_a_server_is_away_what_was_accepted_stands() -> None:
     found = standing(None, pin(definition("a")), pin(definition("b"), accepted=False))
-    assert {name: tool.state for name, tool in found.items()} == {"a": McpToolState.ACCEPTED, "b": McpToolState.REFUSED}
+    assert {name: tool.state for name, tool in found.items()} == {
+        "a": McpToolState.ACCEPTED,
+        "b": McpToolState.REJECTED,
+    }
 
 
 def test_what_was_accepted_of_another_program_is_new_of_this_one() -> None:

@@ -32,7 +32,7 @@ class Effect(_message.Message):
     def __init__(self, risk: _Optional[str] = ..., summary: _Optional[str] = ..., detail: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., hosts: _Optional[_Iterable[str]] = ..., command: _Optional[str] = ..., kind: _Optional[str] = ..., credentials: _Optional[_Iterable[str]] = ..., access: _Optional[str] = ...) -> None: ...
 
 class Approval(_message.Message):
-    __slots__ = ("approval_id", "principal", "session_id", "run_id", "call_id", "agent_id", "tool", "arguments", "effect", "reason", "policies", "policy_hash", "labels", "asked_at", "expires_at", "decision", "scope", "answered_at", "answered_by", "answer", "reissued_as", "given", "pattern")
+    __slots__ = ("approval_id", "principal", "session_id", "run_id", "call_id", "agent_id", "tool", "arguments", "effect", "reason", "policies", "policy_hash", "labels", "requested_at", "expires_at", "decision", "scope", "answered_at", "answered_by", "answer", "reissued_as", "edited_arguments", "pattern")
     APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -46,7 +46,7 @@ class Approval(_message.Message):
     POLICIES_FIELD_NUMBER: _ClassVar[int]
     POLICY_HASH_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
-    ASKED_AT_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_AT_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
@@ -54,7 +54,7 @@ class Approval(_message.Message):
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     REISSUED_AS_FIELD_NUMBER: _ClassVar[int]
-    GIVEN_FIELD_NUMBER: _ClassVar[int]
+    EDITED_ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     approval_id: str
     principal: str
@@ -69,7 +69,7 @@ class Approval(_message.Message):
     policies: _containers.RepeatedScalarFieldContainer[str]
     policy_hash: str
     labels: _containers.RepeatedScalarFieldContainer[str]
-    asked_at: _timestamp_pb2.Timestamp
+    requested_at: _timestamp_pb2.Timestamp
     expires_at: _timestamp_pb2.Timestamp
     decision: str
     scope: str
@@ -77,9 +77,9 @@ class Approval(_message.Message):
     answered_by: str
     answer: str
     reissued_as: str
-    given: bytes
+    edited_arguments: bytes
     pattern: str
-    def __init__(self, approval_id: _Optional[str] = ..., principal: _Optional[str] = ..., session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., call_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[bytes] = ..., effect: _Optional[_Union[Effect, _Mapping]] = ..., reason: _Optional[str] = ..., policies: _Optional[_Iterable[str]] = ..., policy_hash: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., asked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., decision: _Optional[str] = ..., scope: _Optional[str] = ..., answered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answered_by: _Optional[str] = ..., answer: _Optional[str] = ..., reissued_as: _Optional[str] = ..., given: _Optional[bytes] = ..., pattern: _Optional[str] = ...) -> None: ...
+    def __init__(self, approval_id: _Optional[str] = ..., principal: _Optional[str] = ..., session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., call_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[bytes] = ..., effect: _Optional[_Union[Effect, _Mapping]] = ..., reason: _Optional[str] = ..., policies: _Optional[_Iterable[str]] = ..., policy_hash: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., requested_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., decision: _Optional[str] = ..., scope: _Optional[str] = ..., answered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answered_by: _Optional[str] = ..., answer: _Optional[str] = ..., reissued_as: _Optional[str] = ..., edited_arguments: _Optional[bytes] = ..., pattern: _Optional[str] = ...) -> None: ...
 
 class ListApprovalsRequest(_message.Message):
     __slots__ = ("only_open", "limit", "cursor")

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15palyra/v1/stops.proto\x12\tpalyra.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"n\n\x04Stop\x12\x0f\n\x07stop_id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\n\n\x02\x62y\x18\x03 \x01(\t\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x05 \x01(\t\"\x12\n\x10ListStopsRequest\"3\n\x11ListStopsResponse\x12\x1e\n\x05stops\x18\x01 \x03(\x0b\x32\x0f.palyra.v1.Stop\" \n\x0eStopOwnRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"3\n\x0eStopAllRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\";\n\x0cStopResponse\x12\x1d\n\x04stop\x18\x01 \x01(\x0b\x32\x0f.palyra.v1.Stop\x12\x0c\n\x04runs\x18\x02 \x01(\x05\"\x12\n\x10ResumeOwnRequest\":\n\x10ResumeAllRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x13\n\x0bremove_file\x18\x02 \x01(\x08\"Q\n\x0eResumeResponse\x12\x1f\n\x06lifted\x18\x01 \x03(\x0b\x32\x0f.palyra.v1.Stop\x12\x1e\n\x05stops\x18\x02 \x03(\x0b\x32\x0f.palyra.v1.Stop2\xdd\x02\n\x0bStopService\x12\x46\n\tListStops\x12\x1b.palyra.v1.ListStopsRequest\x1a\x1c.palyra.v1.ListStopsResponse\x12=\n\x07StopOwn\x12\x19.palyra.v1.StopOwnRequest\x1a\x17.palyra.v1.StopResponse\x12\x43\n\tResumeOwn\x12\x1b.palyra.v1.ResumeOwnRequest\x1a\x19.palyra.v1.ResumeResponse\x12=\n\x07StopAll\x12\x19.palyra.v1.StopAllRequest\x1a\x17.palyra.v1.StopResponse\x12\x43\n\tResumeAll\x12\x1b.palyra.v1.ResumeAllRequest\x1a\x19.palyra.v1.ResumeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15palyra/v1/stops.proto\x12\tpalyra.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"n\n\x04Stop\x12\x0f\n\x07stop_id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\n\n\x02\x62y\x18\x03 \x01(\t\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x05 \x01(\t\"\x12\n\x10ListStopsRequest\"3\n\x11ListStopsResponse\x12\x1e\n\x05stops\x18\x01 \x03(\x0b\x32\x0f.palyra.v1.Stop\" \n\x0eStopOwnRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"3\n\x0eStopAllRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"E\n\x0cStopResponse\x12\x1d\n\x04stop\x18\x01 \x01(\x0b\x32\x0f.palyra.v1.Stop\x12\x16\n\x0e\x63\x61ncelled_runs\x18\x02 \x01(\x05\"\x12\n\x10ResumeOwnRequest\":\n\x10ResumeAllRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x13\n\x0bremove_file\x18\x02 \x01(\x08\"R\n\x0eResumeResponse\x12 \n\x07resumed\x18\x01 \x03(\x0b\x32\x0f.palyra.v1.Stop\x12\x1e\n\x05stops\x18\x02 \x03(\x0b\x32\x0f.palyra.v1.Stop2\xdd\x02\n\x0bStopService\x12\x46\n\tListStops\x12\x1b.palyra.v1.ListStopsRequest\x1a\x1c.palyra.v1.ListStopsResponse\x12=\n\x07StopOwn\x12\x19.palyra.v1.StopOwnRequest\x1a\x17.palyra.v1.StopResponse\x12\x43\n\tResumeOwn\x12\x1b.palyra.v1.ResumeOwnRequest\x1a\x19.palyra.v1.ResumeResponse\x12=\n\x07StopAll\x12\x19.palyra.v1.StopAllRequest\x1a\x17.palyra.v1.StopResponse\x12\x43\n\tResumeAll\x12\x1b.palyra.v1.ResumeAllRequest\x1a\x19.palyra.v1.ResumeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,13 +43,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STOPALLREQUEST']._serialized_start=288
   _globals['_STOPALLREQUEST']._serialized_end=339
   _globals['_STOPRESPONSE']._serialized_start=341
-  _globals['_STOPRESPONSE']._serialized_end=400
-  _globals['_RESUMEOWNREQUEST']._serialized_start=402
-  _globals['_RESUMEOWNREQUEST']._serialized_end=420
-  _globals['_RESUMEALLREQUEST']._serialized_start=422
-  _globals['_RESUMEALLREQUEST']._serialized_end=480
-  _globals['_RESUMERESPONSE']._serialized_start=482
-  _globals['_RESUMERESPONSE']._serialized_end=563
-  _globals['_STOPSERVICE']._serialized_start=566
-  _globals['_STOPSERVICE']._serialized_end=915
+  _globals['_STOPRESPONSE']._serialized_end=410
+  _globals['_RESUMEOWNREQUEST']._serialized_start=412
+  _globals['_RESUMEOWNREQUEST']._serialized_end=430
+  _globals['_RESUMEALLREQUEST']._serialized_start=432
+  _globals['_RESUMEALLREQUEST']._serialized_end=490
+  _globals['_RESUMERESPONSE']._serialized_start=492
+  _globals['_RESUMERESPONSE']._serialized_end=574
+  _globals['_STOPSERVICE']._serialized_start=577
+  _globals['_STOPSERVICE']._serialized_end=926
 # @@protoc_insertion_point(module_scope)

@@ -48,12 +48,12 @@ class StopAllRequest(_message.Message):
     def __init__(self, principal: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class StopResponse(_message.Message):
-    __slots__ = ("stop", "runs")
+    __slots__ = ("stop", "cancelled_runs")
     STOP_FIELD_NUMBER: _ClassVar[int]
-    RUNS_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_RUNS_FIELD_NUMBER: _ClassVar[int]
     stop: Stop
-    runs: int
-    def __init__(self, stop: _Optional[_Union[Stop, _Mapping]] = ..., runs: _Optional[int] = ...) -> None: ...
+    cancelled_runs: int
+    def __init__(self, stop: _Optional[_Union[Stop, _Mapping]] = ..., cancelled_runs: _Optional[int] = ...) -> None: ...
 
 class ResumeOwnRequest(_message.Message):
     __slots__ = ()
@@ -68,9 +68,9 @@ class ResumeAllRequest(_message.Message):
     def __init__(self, principal: _Optional[str] = ..., remove_file: _Optional[bool] = ...) -> None: ...
 
 class ResumeResponse(_message.Message):
-    __slots__ = ("lifted", "stops")
-    LIFTED_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("resumed", "stops")
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
     STOPS_FIELD_NUMBER: _ClassVar[int]
-    lifted: _containers.RepeatedCompositeFieldContainer[Stop]
+    resumed: _containers.RepeatedCompositeFieldContainer[Stop]
     stops: _containers.RepeatedCompositeFieldContainer[Stop]
-    def __init__(self, lifted: _Optional[_Iterable[_Union[Stop, _Mapping]]] = ..., stops: _Optional[_Iterable[_Union[Stop, _Mapping]]] = ...) -> None: ...
+    def __init__(self, resumed: _Optional[_Iterable[_Union[Stop, _Mapping]]] = ..., stops: _Optional[_Iterable[_Union[Stop, _Mapping]]] = ...) -> None: ...

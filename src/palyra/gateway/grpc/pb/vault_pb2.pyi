@@ -111,12 +111,12 @@ class RevealSealedResponse(_message.Message):
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
-class ForgetSealedRequest(_message.Message):
+class DeleteSealedRequest(_message.Message):
     __slots__ = ("sealed_id",)
     SEALED_ID_FIELD_NUMBER: _ClassVar[int]
     sealed_id: str
     def __init__(self, sealed_id: _Optional[str] = ...) -> None: ...
 
-class ForgetSealedResponse(_message.Message):
+class DeleteSealedResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

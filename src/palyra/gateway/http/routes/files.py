@@ -48,7 +48,7 @@ class FileRoutes(Routes):
         """Compare a file with its file checkpoint."""
         file_comparison = await self._files.compare(principal, checkpoint_id)
         return FileCheckpointResponse(
-            checkpoint=file_comparison.checkpoint, standing=file_comparison.state, diff=file_comparison.diff
+            checkpoint=file_comparison.checkpoint, state=file_comparison.state, diff=file_comparison.diff
         )
 
     @operation("restoreFileCheckpoint", "POST /console/v1/files/checkpoints/{checkpoint_id}/restore")
@@ -56,10 +56,10 @@ class FileRoutes(Routes):
         """Restore a file."""
         file_comparison, file_checkpoint = await self._files.restore(principal, checkpoint_id, force=body.force)
         return RestoreResponse(
-            checkpoint=file_comparison.checkpoint, diff=file_comparison.diff, kept_as=file_checkpoint.checkpoint_id
+            checkpoint=file_comparison.checkpoint, diff=file_comparison.diff, saved_as=file_checkpoint.checkpoint_id
         )
 
     @operation("trustFile", "POST /console/v1/files/trust")
     async def trust(self, principal: PrincipalId, body: TrustRequest) -> TrustResponse:
         """Trust the current content of a file or folder, whatever wrote it."""
-        return TrustResponse(forgotten=await self._files.trust(principal, body.path))
+        return TrustResponse(labels_removed=await self._files.trust(principal, body.path))

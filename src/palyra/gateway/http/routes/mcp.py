@@ -27,8 +27,8 @@ class McpRoutes(Routes):
         """Let agents use tools of an MCP server."""
         return McpServerResponse(server=await self._mcp.decide(principal, server_name, body.tools, accept=True))
 
-    @operation("refuseMcpTools", "POST /admin/v1/mcp/servers/{server_name}/refuse", need="admin")
-    async def refuse(self, principal: PrincipalId, server_name: str, body: McpDecisionRequest) -> McpServerResponse:
+    @operation("rejectMcpTools", "POST /admin/v1/mcp/servers/{server_name}/reject", need="admin")
+    async def reject(self, principal: PrincipalId, server_name: str, body: McpDecisionRequest) -> McpServerResponse:
         """Keep tools of an MCP server from agents."""
         return McpServerResponse(server=await self._mcp.decide(principal, server_name, body.tools, accept=False))
 
