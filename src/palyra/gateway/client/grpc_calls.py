@@ -75,8 +75,8 @@ class GrpcCalls:
 
     def cancel(self, run_id: str, *, reason: str | None) -> RunRecord:
         """Request cancellation of a run."""
-        request = pb.AbortRunRequest(run_id=run_id, reason=reason)
-        answer = self.ask("AbortRun", request, pb.AbortRunResponse)
+        request = pb.CancelRunRequest(run_id=run_id, reason=reason)
+        answer = self.ask("CancelRun", request, pb.CancelRunResponse)
         try:
             return convert.to_run(answer.run)
         except ValueError as error:
