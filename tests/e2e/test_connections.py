@@ -228,6 +228,7 @@ def test_the_figures_are_in_the_status_and_in_the_metrics(new_sqlite_daemon: New
         assert 0 < now["descriptors"] < now["descriptor_limit"]
         text = httpx.get(f"{daemon.address}/metrics", headers=bearer(daemon), verify=False).text
         assert "palyra_connections_open 4" in text
+        assert "# TYPE palyra_connections_evicted_total counter\npalyra_connections_evicted_total 0\n" in text
         assert "of 64, " in palyra(daemon, "status")
         told = json.loads(palyra(daemon, "status", "--json"))
         assert told["connections"]["limit"] == 64

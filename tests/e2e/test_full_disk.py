@@ -351,12 +351,12 @@ def seen_from_outside(daemon: Daemon) -> tuple[Json, tuple[str, str], str, str, 
     metrics = httpx.get(
         f"{daemon.address}/metrics", headers={"authorization": f"Bearer {daemon.token}"}, verify=False
     ).text
-    gauges = dict(line.split() for line in metrics.splitlines() if line.startswith("palyra_storage_"))
+    gauges = dict(line.split() for line in metrics.splitlines() if line.startswith("palyra_"))
     return (
         ready,
         (health.status, health.storage),
         health_pb2.HealthCheckResponse.ServingStatus.Name(standard),
-        gauges["palyra_storage_ok"],
+        gauges["palyra_journal_writable"],
         gauges["palyra_storage_full"],
     )
 

@@ -151,7 +151,7 @@ def test_a_response_that_is_not_read_is_cut_off_as_well(new_sqlite_daemon: NewDa
         write(daemon)
     with closing(Unread(daemon, session_id)):
         until(lambda: cut_off(daemon) == 1)
-        until(lambda: "palyra_tapes_followed 0" in metrics(daemon))
+        until(lambda: "palyra_sessions_followed 0" in metrics(daemon))
 
 
 def test_grpc_streams_that_are_not_read_are_cut_off_cost_little_and_resume(new_sqlite_daemon: NewDaemon) -> None:

@@ -18,13 +18,22 @@ class Metrics:
         self.counters.update(fact.kind for fact in facts if isinstance(fact, Entry))
 
 
-def exposition(counters: Mapping[str, int], gauges: Mapping[str, tuple[str, float]]) -> str:
-    """Return the metrics as text: events by kind, and gauges with their descriptions."""
+def exposition(counters: Mapping[str, int], figures: Mapping[str, tuple[str, float]]) -> str:
+    """Return the metrics as text: events by kind, and further figures with their descriptions.
+
+    A figure whose name ends in `_total` is a counter, as the convention has it; every other one is a gauge.
+    """
     lines = [
         "# HELP palyra_events_total Entries committed to tapes since the daemon started, by kind.",
         "# TYPE palyra_events_total counter",
         *(f'palyra_events_total{{kind="{kind}"}} {count}' for kind, count in sorted(counters.items())),
     ]
-    for name, (about, value) in gauges.items():
-        lines += [f"# HELP palyra_{name} {about}", f"# TYPE palyra_{name} gauge", f"palyra_{name} {value:g}"]
+    for name, (about, value) in figures.items():
+        kind = "counter" if name.endswith("_total") else "gauge"
+        lines += [f"# HELP palyra_{name} {about}", f"# TYPE palyra_{name} {kind}", f"palyra_{name} {_text_of(value)}"]
     return "\n".join(lines) + "\n"
+
+
+def _text_of(value: float) -> str:
+    # Rounded to six digits, a counter would stand still for a while.
+    return str(int(value)) if value == int(value) else repr(value)

@@ -80,11 +80,11 @@ class StatusReport:
         return exposition(
             journal.metrics.counters,
             {
-                "runs_carried": ("Runs that are being executed.", parts.runs.worker.active_runs),
-                "tapes_followed": ("Sessions that clients follow.", journal.tail.followed),
-                "storage_ok": ("1 while the journal can be written.", trouble is None),
-                "storage_full": ("1 while the disk of the journal is full.", trouble == StorageFull.code),
-                **connection_limits.gauges(await connection_limits.figures(parts.listener.connections)),
+                "runs_active": ("Runs that are being executed.", parts.runs.worker.active_runs),
+                "sessions_followed": ("Sessions that clients follow.", journal.tail.followed),
+                "journal_writable": ("1 while the journal can be written, else 0.", trouble is None),
+                "storage_full": ("1 while the disk of the journal is full, else 0.", trouble == StorageFull.code),
+                **connection_limits.metrics(await connection_limits.figures(parts.listener.connections)),
             },
         )
 

@@ -41,14 +41,18 @@ def test_entries_are_counted_by_kind_and_wake_ups_are_not() -> None:
 
 
 def test_the_text_names_each_figure_says_what_it_is_and_ends_with_a_line() -> None:
-    text = exposition({"run_started": 1, "run_accepted": 2}, {"runs_open": ("Runs under way.", 3.0)})
+    figures = {"runs_active": ("Runs that are executed.", 3.0), "connections_closed_total": ("Closed.", 12_345_678)}
+    text = exposition({"run_started": 1, "run_accepted": 2}, figures)
     assert text.splitlines() == [
         "# HELP palyra_events_total Entries committed to tapes since the daemon started, by kind.",
         "# TYPE palyra_events_total counter",
         'palyra_events_total{kind="run_accepted"} 2',
         'palyra_events_total{kind="run_started"} 1',
-        "# HELP palyra_runs_open Runs under way.",
-        "# TYPE palyra_runs_open gauge",
-        "palyra_runs_open 3",
+        "# HELP palyra_runs_active Runs that are executed.",
+        "# TYPE palyra_runs_active gauge",
+        "palyra_runs_active 3",
+        "# HELP palyra_connections_closed_total Closed.",
+        "# TYPE palyra_connections_closed_total counter",
+        "palyra_connections_closed_total 12345678",
     ]
     assert text.endswith("\n")

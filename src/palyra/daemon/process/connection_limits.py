@@ -34,14 +34,14 @@ async def figures(connections: ConnectionBudget) -> Figures:
     }
 
 
-def gauges(now: Figures) -> dict[str, tuple[str, float]]:
-    """Return the figures as Prometheus gauges."""
+def metrics(now: Figures) -> dict[str, tuple[str, float]]:
+    """Return the figures under their names as metrics, with descriptions."""
     return {
-        "connections_open": ("Connections to both APIs.", now["open"]),
+        "connections_open": ("Open connections to both APIs.", now["open"]),
         "connections_authenticated": ("Connections that have sent a valid token.", now["authenticated"]),
         "connections_limit": ("The maximum number of connections.", now["limit"]),
-        "connections_evicted": ("Connections closed to make room for others.", now["evicted"]),
-        "connections_timed_out": ("Connections closed because the client was too slow.", now["timed_out"]),
+        "connections_evicted_total": ("Connections closed to make room for others.", now["evicted"]),
+        "connections_timed_out_total": ("Connections closed because the client was too slow.", now["timed_out"]),
         "descriptors_open": ("File descriptors in use.", now["descriptors"]),
         "descriptors_limit": ("The maximum number of file descriptors in use.", now["descriptor_limit"]),
     }
