@@ -53,7 +53,7 @@ class Home(Struct, frozen=True):
     @property
     def keep_file(self) -> Path:
         """The process id of a daemon that was started for one command and should keep running."""
-        return self.path / "daemon.kept"
+        return self.path / "daemon.keep-running"
 
     @property
     def stop(self) -> Path:

@@ -73,7 +73,7 @@ def a_question(number: int) -> PolicyQuery:
         effect=_effect(number),
         labels=("owner", "tool"),
         channels=("grpc",),
-        has_channel=True,
+        approver_reachable=True,
         now=AT,
     )
 

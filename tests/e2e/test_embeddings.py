@@ -176,8 +176,8 @@ def test_what_embeddings_took_is_shown_and_neither_texts_nor_vectors_are_kept(
     assert (tape[2].event["texts"], tape[2].event["provider"], tape[2].event["model"]) == (3, "acme", "vectors-1")
     assert not [line for line in tape if SECRET in line.text or "-1.0" in line.text]
 
-    assert "texts to embed" in palyra(daemon, "usage", "why")
-    assert "acme/vectors-1" in palyra(daemon, "usage", "why", request_id)
+    assert "texts to embed" in palyra(daemon, "usage", "causes")
+    assert "acme/vectors-1" in palyra(daemon, "usage", "causes", request_id)
     assert "embeddings" in palyra(daemon, "usage", "--by", "run")
     assert "3 texts" in palyra(daemon, "sessions", "tape", session_id)
     assert "embeddings started" in palyra(daemon, "why", request_id)

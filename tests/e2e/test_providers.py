@@ -205,7 +205,7 @@ def test_a_key_may_stay_where_it_is(daemon: Daemon, provider: Played, tmp_path: 
     file.write_text(KEY)
     at = f"file:{file}"
 
-    run(daemon, "add", "mine", "--base-url", provider.url, "--model", "tiny", "--key-at", at)
+    run(daemon, "add", "mine", "--base-url", provider.url, "--model", "tiny", "--key-ref", at)
 
     assert listed(daemon)["mine"]["keys"] == [at]
     assert secrets(daemon) == []
@@ -221,7 +221,7 @@ def test_a_key_may_stay_where_it_is(daemon: Daemon, provider: Played, tmp_path: 
 @pytest.mark.parametrize(
     ("args", "code"),
     [
-        (("mine", "--key-at", KEY), "secret_in_arguments"),
+        (("mine", "--key-ref", KEY), "secret_in_arguments"),
         (("mine", "--key-env", KEY), "provider_key_not_found"),
         (("mine", "--key-env", "NOT_SET"), "provider_key_not_found"),
         (("mine", "--key-file", "/nowhere"), "provider_key_not_found"),
@@ -359,7 +359,7 @@ def test_a_person_is_asked_whether_the_key_goes_too(daemon: Daemon, provider: Pl
 
 def test_a_key_that_another_provider_needs_too_stays(daemon: Daemon, provider: Played) -> None:
     added(daemon, "mine", provider)
-    given = ("--base-url", provider.url, "--model", "tiny", "--key-at", "vault:mine")
+    given = ("--base-url", provider.url, "--model", "tiny", "--key-ref", "vault:mine")
     run(daemon, "add", "too", *given)
 
     run(daemon, "remove", "mine", "--delete-secret")

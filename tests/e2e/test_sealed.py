@@ -115,7 +115,7 @@ def test_no_secret_is_anywhere_but_where_it_came_from(new_sqlite_daemon: NewDaem
         assert_nowhere(home, value.encode())
 
 
-def test_its_owner_lists_reveals_and_forgets_a_sealed_secret(new_daemon: NewDaemon) -> None:
+def test_its_owner_lists_reveals_and_deletes_a_sealed_secret(new_daemon: NewDaemon) -> None:
     daemon = new_daemon().start()
     home = daemon.home.path
     daemon.finished(daemon.send(f"it is {KEYS['http']}")["run_id"])
@@ -123,13 +123,13 @@ def test_its_owner_lists_reveals_and_forgets_a_sealed_secret(new_daemon: NewDaem
     assert found["origins"] == ["message"]
     sealed_id = found["sealed_id"]
     assert "message" in command(home, "secrets", "sealed").stdout
-    assert command(home, "secrets", "reveal", f"[sealed:{sealed_id}]").stdout == f"{KEYS['http']}\n"
+    assert command(home, "secrets", "sealed", "reveal", f"[sealed:{sealed_id}]").stdout == f"{KEYS['http']}\n"
     shown = daemon.ask("POST", f"/sealed/{sealed_id}/reveal", body={})
     assert shown.json() == {"value": KEYS["http"]}
     assert any("was revealed to" in str(line) for line in daemon.log())
     assert daemon.get("/sealed")["sealed"][0]["sealed_id"] == sealed_id
-    assert command(home, "secrets", "forget", sealed_id).returncode == 0
-    gone = command(home, "secrets", "reveal", sealed_id)
+    assert command(home, "secrets", "sealed", "delete", sealed_id).returncode == 0
+    gone = command(home, "secrets", "sealed", "reveal", sealed_id)
     assert (gone.returncode, "[sealed_secret_not_found]" in gone.stderr) == (1, True)
     assert daemon.ask("DELETE", f"/sealed/{sealed_id}").status_code == 404
 

@@ -57,7 +57,7 @@ def test_what_a_message_cost_is_shown_by_model_run_and_cause(new_daemon: NewDaem
 
     shown = palyra(daemon, "usage", "--since", EVER)
     assert "scripted/scripted" in shown
-    assert "programs, over HTTP" in palyra(daemon, "usage", "why", "--since", EVER)
+    assert "programs, over HTTP" in palyra(daemon, "usage", "causes", "--since", EVER)
     assert "cost" in palyra(daemon, "runs", "show", "last")
     assert "cost" in palyra(daemon, "why", "last")
     told = json.loads(palyra(daemon, "usage", "--since", EVER, "--json"))

@@ -417,10 +417,10 @@ async def test_a_value_that_is_forgotten_is_gone_and_its_marker_is_a_text(begin:
     world, known = await predicted(begin, place)
     (sealed_id,) = markers_in(known[KEY])
     with pytest.raises(SealedSecretNotFound):
-        await world.seals.forget(BEN, sealed_id)
+        await world.seals.delete(BEN, sealed_id)
     with pytest.raises(SealedSecretNotFound):
         await world.seals.reveal(BEN, sealed_id)
-    await world.seals.forget(ANA, sealed_id)
+    await world.seals.delete(ANA, sealed_id)
     with pytest.raises(SealedSecretNotFound):
         await world.seals.reveal(ANA, sealed_id)
     assert await world.seals.revealed(ANA, known[KEY]) == known[KEY]

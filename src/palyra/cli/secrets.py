@@ -101,10 +101,15 @@ def delete_secret(invocation: Invocation, name: str) -> None:
     invocation.report({"deleted": name}, f"Deleted secret {printable_line(name)}.")
 
 
-@secrets.command("sealed")
+@secrets.group("sealed", cls=PalyraGroup, default="list")
+def sealed() -> None:
+    """List, reveal and delete secrets that were found in messages and tool results. Without a command, lists them."""
+
+
+@sealed.command("list")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of secrets.")
-def list_sealed(invocation: Invocation, *, limit: int) -> None:
-    """List secrets that were found in messages and tool results, with their source."""
+def list_sealed(invocation: Invocation, *, limit: int = 50) -> None:
+    """List sealed secrets with their source."""
     sealed_records = invocation.client.secrets.sealed(limit=limit)
     if invocation.json:
         show_json({"sealed": sealed_records})
@@ -115,7 +120,7 @@ def list_sealed(invocation: Invocation, *, limit: int) -> None:
         show(table(["MARKER", "SINCE", "SOURCE"], rows, stretch=2))
 
 
-@secrets.command("reveal")
+@sealed.command("reveal")
 @click.argument("marker")
 def reveal(invocation: Invocation, marker: str) -> None:
     """Show the secret behind a marker. MARKER is `[sealed:…]` or its id."""
@@ -123,13 +128,13 @@ def reveal(invocation: Invocation, marker: str) -> None:
     invocation.report({"value": value}, [escape_line(line) for line in value.splitlines()])
 
 
-@secrets.command("forget")
+@sealed.command("delete")
 @click.argument("marker")
-def forget(invocation: Invocation, marker: str) -> None:
+def delete_sealed(invocation: Invocation, marker: str) -> None:
     """Permanently delete the secret behind a marker. The marker stays in the texts."""
     sealed_id = _marker_id(marker)
-    invocation.client.secrets.forget(sealed_id)
-    invocation.report({"forgotten": sealed_id}, f"Deleted the value of {printable_line(sealed_id)}.")
+    invocation.client.secrets.delete_sealed(sealed_id)
+    invocation.report({"deleted": sealed_id}, f"Deleted the value of {printable_line(sealed_id)}.")
 
 
 def _marker_id(text: str) -> str:

@@ -108,11 +108,11 @@ def usage(ctx: click.Context, *, by: UsageGrouping, since: str | None, everybody
         show(_budget_lines(budgets))
 
 
-@usage.command("why")
+@usage.command("causes")
 @click.argument("run", required=False)
 @SINCE
 @ALL
-def why(invocation: Invocation, run: str | None, *, since: str | None, everybody: bool) -> None:
+def causes(invocation: Invocation, run: str | None, *, since: str | None, everybody: bool) -> None:
     """Show what caused model turns, and their cost. With RUN, lists each turn of that run.
 
     RUN is a run's id, its last six characters, or `last` for the most recent run.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from palyra.policy.cedar_source import Policy, PolicyProblem, locate, too_deep
+from palyra.policy.cedar_source import RENAMED_ATTRIBUTES, Policy, PolicyProblem, locate, old_names, too_deep
 from palyra.policy.entities import CedarRequest
 
 if TYPE_CHECKING:
@@ -53,8 +53,12 @@ def schema_text() -> str:
 def find_problems(policies: Sequence[Policy]) -> list[PolicyProblem]:
     """Return every problem of the policies, in their syntax and against the schema."""
     policy_problems = [problem for policy in policies if (problem := _syntax(policy)) is not None]
-    # The schema can only check texts that parse.
-    return policy_problems or _against_schema(policies)
+    if policy_problems:
+        # The schema can only check texts that parse.
+        return policy_problems
+    unknown = [f"attribute `{name}`" for name in RENAMED_ATTRIBUTES]
+    others = (problem for problem in _against_schema(policies) if not any(name in problem.what for name in unknown))
+    return [*old_names(policies), *others]
 
 
 class CedarEngine:

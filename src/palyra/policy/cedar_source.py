@@ -8,6 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+RENAMED_ATTRIBUTES = {"has_channel": "approver_reachable"}
+"""Attributes of the context that have another name today."""
+
 _TOKEN = re.compile(
     # Some editors begin a file with a UTF-8 byte order mark.
     r"""(?P<space>\s+|\ufeff|//[^\n]*)"""
@@ -135,6 +138,19 @@ def too_deep(text: str, *, maximum: int) -> int | None:
         if depth > maximum:
             return token.start
     return None
+
+
+def old_names(policies: Iterable[Policy]) -> Iterator[PolicyProblem]:
+    """Yield the uses of attributes that were renamed. With `has`, the engine takes an unknown one for absent."""
+    for policy in policies:
+        before = ""
+        for token in tokenise(policy.text):
+            name = token.text.strip('"')
+            if name in RENAMED_ATTRIBUTES and before in (".", "[", "has"):
+                new = RENAMED_ATTRIBUTES[name]
+                what = f"context.{name} was renamed to context.{new}."
+                yield policy.problem(what, f"Write {new} instead.", offset=token.start)
+            before = token.text
 
 
 def permits_by_words(policies: Iterable[Policy]) -> Iterator[PolicyProblem]:

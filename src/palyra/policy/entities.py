@@ -43,7 +43,7 @@ def cedar_request(query: PolicyQuery, *, label: str, channel: str, granted: bool
             "label": label,
             "label_level": labels.rank(label),
             "channel": {"__entity": _named("Channel", channel)},
-            "has_channel": query.has_channel,
+            "approver_reachable": query.approver_reachable,
             "granted": granted,
             "paths": sorted({posixpath.normpath(path) for path in effect.paths}),
             "folders": _any(ways),

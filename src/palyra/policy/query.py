@@ -22,7 +22,7 @@ class PolicyQuery:
     """The labels of the texts that the arguments were made of."""
     channels: tuple[str, ...]
     """The channels of the messages that the run follows; empty if they were not recorded."""
-    has_channel: bool
+    approver_reachable: bool
     """An approver is reachable."""
     now: datetime
     manifest: CapabilityManifest | None = None

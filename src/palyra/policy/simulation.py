@@ -43,7 +43,7 @@ class HypotheticalCall(Struct, frozen=True, kw_only=True):
     label: str = labels.OWNER
     signals: tuple[str, ...] = ()
     channel: str = UNKNOWN
-    has_channel: bool = True
+    approver_reachable: bool = True
     granted: bool = False
     principal: str = OWNER
     agent: str = HYPOTHETICAL
@@ -72,7 +72,7 @@ def judge_again(gate: Gate, call: DecidedCall, spec: ToolSpec) -> Judgement:
         effect=effect,
         labels=decided.labels or call.proposed.labels,
         channels=call.channels,
-        has_channel=decided.approver_reachable or decided.effect is None,
+        approver_reachable=decided.approver_reachable or decided.effect is None,
         now=decided.at,
         signals=decided.signals,
     )
@@ -108,7 +108,7 @@ def judge_hypothetical(
         effect=matching_effect,
         labels=(call.label,),
         channels=(call.channel,),
-        has_channel=call.has_channel,
+        approver_reachable=call.approver_reachable,
         now=_SOME_DAY,
         manifest=manifest,
         signals=call.signals,

@@ -180,10 +180,10 @@ def test_an_empty_list_of_sealed_secrets_says_so(cli: Cli, inhabited: Home, door
 
 
 @pytest.mark.parametrize("name", ["a" * 16, f"[sealed:{'a' * 16}]"])
-def test_a_marker_is_revealed_and_forgotten_by_its_id(cli: Cli, inhabited: Home, door: Door, name: str) -> None:
+def test_a_marker_is_revealed_and_deleted_by_its_id(cli: Cli, inhabited: Home, door: Door, name: str) -> None:
     door.tells("RevealSealed", vault_pb2.RevealSealedResponse(value="first\nsecond\x1b[2J"))
-    assert cli("secrets", "reveal", name).out == "first\nsecond⟨ESC⟩[2J\n"
+    assert cli("secrets", "sealed", "reveal", name).out == "first\nsecond⟨ESC⟩[2J\n"
     assert door.called("RevealSealed")[0].sealed_id == "a" * 16
     door.tells("DeleteSealed", vault_pb2.DeleteSealedResponse())
-    assert json.loads(cli("secrets", "forget", name, "--json").out) == {"forgotten": "a" * 16}
+    assert json.loads(cli("secrets", "sealed", "delete", name, "--json").out) == {"deleted": "a" * 16}
     assert door.called("DeleteSealed")[0].sealed_id == "a" * 16

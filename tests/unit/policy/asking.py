@@ -31,7 +31,7 @@ def a_question(
     kind: str = "folder:/home/ana/notes",
     labels: tuple[str, ...] = ("owner",),
     channels: tuple[str, ...] = ("grpc",),
-    has_channel: bool = True,
+    approver_reachable: bool = True,
     principal: PrincipalId = OWNER,
     agent_id: AgentId = AGENT,
     session_id: SessionId = SESSION,
@@ -40,7 +40,9 @@ def a_question(
 ) -> PolicyQuery:
     spec = ToolSpec(name=tool, description="", parameters={}, read_only=read_only)
     effect = Effect(risk=risk, summary=tool, paths=paths, hosts=hosts, command=command, kind=kind)
-    return PolicyQuery(principal, agent_id, session_id, spec, effect, labels, channels, has_channel, now, manifest)
+    return PolicyQuery(
+        principal, agent_id, session_id, spec, effect, labels, channels, approver_reachable, now, manifest
+    )
 
 
 def a_grant(

@@ -51,7 +51,7 @@ def test_every_request_fits_the_schema(
         effect=effect,
         labels=(label,),
         channels=(channel,),
-        has_channel=flags[0],
+        approver_reachable=flags[0],
         now=AT,
         signals=signals,
     )

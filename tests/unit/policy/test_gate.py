@@ -26,9 +26,9 @@ LABELS = (labels.OWNER, labels.TOOL, labels.OTHER, labels.WEB)
 
 
 @pytest.mark.parametrize("label", LABELS)
-@pytest.mark.parametrize("has_channel", [True, False])
-def test_what_does_no_harm_runs(label: str, has_channel: bool) -> None:
-    judged = SHIPPED.judge(a_question(Risk.LOW, labels=(label,), has_channel=has_channel), ())
+@pytest.mark.parametrize("approver_reachable", [True, False])
+def test_what_does_no_harm_runs(label: str, approver_reachable: bool) -> None:
+    judged = SHIPPED.judge(a_question(Risk.LOW, labels=(label,), approver_reachable=approver_reachable), ())
     assert (judged.verdict, judged.policies) == (Verdict.ALLOW, ("reading-is-allowed",))
     assert judged.reason == "It changes nothing."
 
@@ -43,7 +43,7 @@ def test_what_changes_things_asks(risk: Risk) -> None:
 
 @pytest.mark.parametrize("risk", [Risk.HIGH, Risk.CRITICAL])
 def test_what_is_dangerous_is_denied_when_nobody_can_be_asked(risk: Risk) -> None:
-    judged = SHIPPED.judge(a_question(risk, has_channel=False), ())
+    judged = SHIPPED.judge(a_question(risk, approver_reachable=False), ())
     assert judged.verdict is Verdict.DENY
     assert judged.policies == ("no-approval-channel",)
     assert "no_approval_channel" in judged.reason
@@ -51,7 +51,7 @@ def test_what_is_dangerous_is_denied_when_nobody_can_be_asked(risk: Risk) -> Non
 
 
 def test_a_lesser_question_waits_until_somebody_can_be_asked() -> None:
-    assert SHIPPED.judge(a_question(Risk.MEDIUM, has_channel=False), ()).verdict is Verdict.ASK
+    assert SHIPPED.judge(a_question(Risk.MEDIUM, approver_reachable=False), ()).verdict is Verdict.ASK
 
 
 @pytest.mark.parametrize("label", [labels.OTHER, labels.WEB, "a-label-of-a-later-version"])
@@ -71,7 +71,7 @@ def test_untrusted_text_asks_again_where_a_policy_of_the_person_would_allow_it()
 
 def test_an_earlier_answer_lets_a_call_run() -> None:
     grant = a_grant(policy_hash=SHIPPED.policy_hash, label=labels.WEB)
-    judged = SHIPPED.judge(a_question(Risk.HIGH, labels=(labels.WEB,), has_channel=False), [grant])
+    judged = SHIPPED.judge(a_question(Risk.HIGH, labels=(labels.WEB,), approver_reachable=False), [grant])
     assert (judged.verdict, judged.grant_id, judged.policies) == (Verdict.ALLOW, "grant-1", ("grants-hold",))
 
 
@@ -290,7 +290,7 @@ def test_a_call_that_the_engine_can_not_read_is_denied() -> None:
 
 def test_names_that_look_like_policy_are_only_names() -> None:
     strange = 'x", action, resource);\npermit(principal, action, resource);//'
-    judged = SHIPPED.judge(a_question(Risk.HIGH, tool=strange, command=strange, has_channel=False), ())
+    judged = SHIPPED.judge(a_question(Risk.HIGH, tool=strange, command=strange, approver_reachable=False), ())
     assert judged.verdict is Verdict.DENY
 
 

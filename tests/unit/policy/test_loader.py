@@ -12,6 +12,7 @@ from tests.support.unprivileged import ordinary_user
 from tests.unit.policy.asking import write_policy
 
 GOOD = '@id("mine") permit (principal, action == Action::"run", resource == Tool::"time.now");\n'
+RENAMED = "context.has_channel was renamed to context.approver_reachable. Write approver_reachable instead."
 
 
 @pytest.fixture
@@ -54,6 +55,9 @@ def test_files_come_on_top_and_a_name_is_had_once(home: Home) -> None:
         (GOOD + 'permit (principal == User::"a", action, resource);', 2, 22, "entity type `User`"),
         (GOOD + "permit (principal, action, resource) when { context.risk > 1 };", 2, 1, "String"),
         (GOOD + "\n  permit (principal, action, resource);", 3, 3, "no name"),
+        (GOOD + "permit (principal, action, resource) when { context.has_channel };", 2, 53, RENAMED),
+        (GOOD + 'permit (principal, action, resource) when { context["has_channel"] };', 2, 53, RENAMED),
+        (GOOD + "permit (principal, action, resource) when { context has has_channel };", 2, 57, RENAMED),
         (GOOD + GOOD, 2, 1, "The policy 'mine' already exists"),
         ('@id("t") permit (principal == ?principal, action, resource);', 1, 1, "template"),
     ],

@@ -20,7 +20,7 @@ def a_call(
     *,
     arguments: JsonObject | None = None,
     labels: tuple[str, ...] = ("owner",),
-    has_channel: bool = True,
+    approver_reachable: bool = True,
     channels: tuple[str, ...] = ("grpc",),
     grant_id: str | None = None,
     risk: Risk = Risk.MEDIUM,
@@ -40,7 +40,7 @@ def a_call(
             risk=risk,
             reason="",
             effect=effect,
-            approver_reachable=has_channel,
+            approver_reachable=approver_reachable,
             grant_id=grant_id,
         ),
         channels=channels,
@@ -53,7 +53,7 @@ PUSH = Effect(risk=Risk.MEDIUM, summary="run git push", command="git push", kind
 def test_a_recorded_call_is_judged_by_what_was_recorded() -> None:
     assert judge_again(SHIPPED, a_call(PUSH), SHELL).verdict is Verdict.ASK
     assert judge_again(a_gate(NO_PUSH), a_call(PUSH), SHELL).policies == ("no-push",)
-    alone = a_call(Effect(risk=Risk.HIGH, summary=""), has_channel=False)
+    alone = a_call(Effect(risk=Risk.HIGH, summary=""), approver_reachable=False)
     assert judge_again(SHIPPED, alone, SHELL).policies == ("no-approval-channel",)
     web = judge_again(SHIPPED, a_call(PUSH, labels=("owner", "web")), SHELL)
     assert "untrusted-text-asks" in web.policies
@@ -77,7 +77,7 @@ def test_an_answer_that_covered_a_call_covers_it_still(label: str) -> None:
 
 
 def test_a_call_recorded_without_its_effect_is_judged_by_its_arguments() -> None:
-    past = a_call(None, arguments={"command": "git push"}, has_channel=False, risk=Risk.HIGH)
+    past = a_call(None, arguments={"command": "git push"}, approver_reachable=False, risk=Risk.HIGH)
     judged = judge_again(SHIPPED, past, SHELL)
     assert (judged.verdict, judged.risk) == (Verdict.ASK, Risk.HIGH)
     assert judge_again(a_gate(NO_PUSH), past, SHELL).verdict is Verdict.DENY
@@ -90,7 +90,7 @@ def test_an_imagined_call_is_harmless_unless_something_else_is_said() -> None:
         judge_hypothetical(SHIPPED, HypotheticalCall(tool="files.read", risk=Risk.MEDIUM), read).verdict is Verdict.ASK
     )
     force = judge_hypothetical(
-        SHIPPED, HypotheticalCall(tool="shell.run", command="git push -f", has_channel=False), SHELL
+        SHIPPED, HypotheticalCall(tool="shell.run", command="git push -f", approver_reachable=False), SHELL
     )
     assert (force.verdict, force.risk) == (Verdict.DENY, Risk.HIGH)
     granted = judge_hypothetical(

@@ -17,6 +17,8 @@ from palyra.home import Home, foreign_file_message
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.05
+_OLD_KEEP_FILE = "daemon.kept"
+"""What `Home.keep_file` was called: a daemon that an earlier version started may still run."""
 
 
 class DaemonStartFailed(Unavailable):
@@ -73,6 +75,7 @@ def keep_running(home: Home, daemon: DaemonRecord) -> None:
     """Keep a daemon running that another command may have started for itself alone."""
     try:
         home.keep_file.write_text(str(daemon.pid))
+        (home.path / _OLD_KEEP_FILE).unlink(missing_ok=True)
     except OSError as error:
         raise DaemonStartFailed(
             f"The daemon (process {daemon.pid}) is running, but may stop with the command that started it:"
@@ -82,10 +85,10 @@ def keep_running(home: Home, daemon: DaemonRecord) -> None:
 
 def is_kept_running(home: Home, daemon: DaemonRecord) -> bool:
     """Return whether the daemon is to keep running."""
-    try:
-        return home.keep_file.read_text() == str(daemon.pid)
-    except OSError:
-        return False
+    for path in (home.keep_file, home.path / _OLD_KEEP_FILE):
+        with suppress(OSError):
+            return path.read_text() == str(daemon.pid)
+    return False
 
 
 def stop(home: Home) -> DaemonRecord | None:

@@ -68,7 +68,7 @@ class ArgumentsInvalid(Invalid):
 @click.option("--agent", metavar="ID", help="Agent that makes the call.")
 @click.option("--principal", metavar="ID", help="Principal of the call. Default: user:owner.")
 @click.option("--channel", metavar="NAME", help="Channel of the message that led to it: grpc, http, v1.")
-@click.option("--no-channel", is_flag=True, help="No approver is reachable.")
+@click.option("--no-approver", is_flag=True, help="No approver is reachable.")
 @click.option("--granted", is_flag=True, help="A grant covers the call.")
 def explain(
     invocation: Invocation,
@@ -87,7 +87,7 @@ def explain(
     agent: str | None,
     principal: str | None,
     channel: str | None,
-    no_channel: bool,
+    no_approver: bool,
     granted: bool,
 ) -> None:
     """Explain what the policies decide about a call, and why.
@@ -121,7 +121,7 @@ def explain(
         access=FolderAccess(access) if access is not None else None,
         label=label,
         channel=channel or UNKNOWN,
-        has_channel=not no_channel,
+        approver_reachable=not no_approver,
         granted=granted,
         principal=principal or OWNER,
         agent=agent or HYPOTHETICAL,

@@ -124,7 +124,7 @@ class AddOptions:
 )
 @click.option("--key-stdin", is_flag=True, help="Read the API key from stdin and store it in the vault.")
 @click.option(
-    "--key-at", metavar="REFERENCE", help=f"Do not store the API key; refer to it: {', '.join(KINDS.values())}."
+    "--key-ref", metavar="REFERENCE", help=f"Do not store the API key; refer to it: {', '.join(KINDS.values())}."
 )
 @click.option(
     "--tools",
@@ -147,7 +147,7 @@ def add(
     key_env: str | None,
     key_file: Path | None,
     key_stdin: bool,
-    key_at: str | None,
+    key_ref: str | None,
     tools: ToolMode | None,
     default: bool,
     replace_it: bool,
@@ -166,9 +166,9 @@ def add(
     add_options = _add_options(name, preset, base_url, dialect, path, model, person=person)
     _check_free(invocation, add_options.name, replace_it, person=person)
     _check(add_options)
-    source = KeyOptions(key_env, key_file, key_stdin, key_at)
+    source = KeyOptions(key_env, key_file, key_stdin, key_ref)
     if source.count > 1:
-        raise click.UsageError("Use only one of --key-env, --key-file, --key-stdin and --key-at.")
+        raise click.UsageError("Use only one of --key-env, --key-file, --key-stdin and --key-ref.")
     if add_options.dialect is not DialectName.LOCAL:
         add_options = replace(
             add_options,

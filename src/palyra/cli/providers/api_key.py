@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ProviderKeyRequired(Invalid):
-    """The provider needs an API key. Pass it with --key-env, --key-file or --key-stdin, or refer to it with --key-at.
+    """The provider needs an API key. Pass it with --key-env, --key-file or --key-stdin, or refer to it with --key-ref.
     Nothing was stored."""
 
 
@@ -73,7 +73,7 @@ def find_key(title: str, preset: ProviderPreset | None, source: KeyOptions, *, p
     hint = f" {variable} is set: use --key-env {variable}." if variable is not None else ""
     raise ProviderKeyRequired(
         f"{title} needs an API key.{hint} Pass it with --key-env, --key-file or --key-stdin, or refer to it with"
-        " --key-at. Nothing was stored."
+        " --key-ref. Nothing was stored."
     )
 
 
@@ -89,7 +89,7 @@ def _reference(text: str) -> str:
     try:
         secret_reference = parse(text) if text.partition(":")[0] in KINDS else None
     except SecretReferenceInvalid as error:
-        raise ProviderKeyNotFound(f"--key-at: {error.detail}. Nothing was stored.") from None
+        raise ProviderKeyNotFound(f"--key-ref: {error.detail}. Nothing was stored.") from None
     if secret_reference is None:
         raise SecretInArguments(
             "Other programs can see a key on the command line, and the shell keeps it in its history."

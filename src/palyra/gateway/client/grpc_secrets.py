@@ -49,7 +49,7 @@ class SecretCalls:
         request = pb.RevealSealedRequest(sealed_id=sealed_id)
         return self._ask("VaultService/RevealSealed", request, pb.RevealSealedResponse).value
 
-    def forget(self, sealed_id: str) -> None:
+    def delete_sealed(self, sealed_id: str) -> None:
         """Delete the value that a marker stands for."""
         request = pb.DeleteSealedRequest(sealed_id=sealed_id)
         self._ask("VaultService/DeleteSealed", request, pb.DeleteSealedResponse)

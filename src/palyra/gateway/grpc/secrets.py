@@ -47,7 +47,7 @@ class SecretMethods:
         return pb.RevealSealedResponse(value=await self._seals.reveal(principal, request.sealed_id))
 
     async def delete_sealed(self, request: pb.DeleteSealedRequest, principal: PrincipalId) -> pb.DeleteSealedResponse:
-        await self._seals.forget(principal, request.sealed_id)
+        await self._seals.delete(principal, request.sealed_id)
         return pb.DeleteSealedResponse()
 
 

@@ -40,7 +40,7 @@ class PolicyJudgement:
     effect: Effect
     judgement: Judgement
     labels: tuple[str, ...]
-    has_channel: bool
+    approver_reachable: bool
     manifest_hash: str | None = None
     approval_expired: bool = False
     """Whether an approver was waited for, and did not come."""
@@ -109,7 +109,7 @@ class PolicyJudge:
             # A call that cannot be checked cannot be executed either. The error may quote file contents.
             return CallProblem(await seals.reseal(error.detail))
         effect = await seals.marked(effect)
-        has_channel = answered or self._channels.reachable(state.principal, state.session_id)
+        approver_reachable = answered or self._channels.reachable(state.principal, state.session_id)
         question = PolicyQuery(
             principal=state.principal,
             agent_id=state.agent_id,
@@ -118,23 +118,23 @@ class PolicyJudge:
             effect=effect,
             labels=origin,
             channels=state.channels,
-            has_channel=has_channel,
+            approver_reachable=approver_reachable,
             now=self._clock.now(),
             manifest=manifest,
             signals=signals,
         )
         judgement, nobody_came = await self._ask(question, grants), False
-        if judgement.verdict is Verdict.DENY and not has_channel and patient:
+        if judgement.verdict is Verdict.DENY and not approver_reachable and patient:
             # An approver may be about to connect, and only that may be missing.
-            with_channel = await self._ask(replace(question, has_channel=True), grants)
-            if with_channel.verdict is not Verdict.DENY:
-                has_channel = await self._channels.wait_for(state.principal, state.session_id)
-                judgement, nobody_came = with_channel if has_channel else judgement, not has_channel
+            with_approver = await self._ask(replace(question, approver_reachable=True), grants)
+            if with_approver.verdict is not Verdict.DENY:
+                approver_reachable = await self._channels.wait_for(state.principal, state.session_id)
+                judgement, nobody_came = with_approver if approver_reachable else judgement, not approver_reachable
         # An allowed call is tried at once, and reports problems itself.
         if judgement.verdict is Verdict.ASK and (unready := await _unready(tool, context, arguments)):
             return CallProblem(await seals.reseal(unready.detail), rule=unready.code)
         manifest_hash = manifest.digest if manifest is not None else None
-        return PolicyJudgement(effect, judgement, origin, has_channel, manifest_hash, nobody_came)
+        return PolicyJudgement(effect, judgement, origin, approver_reachable, manifest_hash, nobody_came)
 
     async def _ask(self, question: PolicyQuery, grants: Sequence[Grant]) -> Judgement:
         # Off the event loop: the first judgement loads the engine.

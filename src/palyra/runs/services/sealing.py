@@ -146,13 +146,13 @@ class SecretSealer:
             for one in sealed_listings
         ]
 
-    async def forget(self, principal: PrincipalId, sealed_id: str) -> None:
+    async def delete(self, principal: PrincipalId, sealed_id: str) -> None:
         """Delete one value permanently. Its markers stay, without a value. This needs no key."""
         if not is_id(sealed_id) or not await self._engine.write(
             lambda conn: sealed_secrets.delete(conn, principal, sealed_id)
         ):
             raise SealedSecretNotFound
-        self.used.delete_sealed(principal, sealed_id)
+        self.used.forget_sealed(principal, sealed_id)
 
     async def key_for(self, principal: PrincipalId) -> VaultKey | None:
         """Return the key to seal with, created if nothing was ever sealed; None if the vault cannot store a value."""

@@ -94,7 +94,7 @@ class UsedSecrets:
             if len(self._sealed) > MAX_SEALED_KNOWN:
                 del self._sealed[next(iter(self._sealed))]
 
-    def delete_sealed(self, principal: PrincipalId, sealed_id: str) -> None:
+    def forget_sealed(self, principal: PrincipalId, sealed_id: str) -> None:
         """Stop recognising a sealed value."""
         with self._lock:
             for cached in [

@@ -154,7 +154,7 @@ def test_an_imagined_call_is_explained(cli: Cli, own: Path) -> None:
         cli("policy", "explain", "--tool", "shell.run", "--command", "ls", "--label", "web", "--json").out
     )
     assert (told["verdict"], told["policies"]) == ("ask", ["untrusted-text-asks", "changes-ask"])
-    alone = cli("policy", "explain", "--tool", "shell.run", "--command", "sudo ls", "--no-channel").out
+    alone = cli("policy", "explain", "--tool", "shell.run", "--command", "sudo ls", "--no-approver").out
     assert "no_approval_channel" in alone
     granted = cli("policy", "explain", "--tool", "shell.run", "--command", "ls", "--granted").out
     assert "grants-hold" in granted
@@ -184,7 +184,7 @@ def test_the_channel_of_a_call_is_imagined_too(cli: Cli, own: Path) -> None:
     asked = ("policy", "explain", "--tool", "shell.run", "--command", "ls")
     denied = cli(*asked, "--channel", "http").out
     assert "Not from there." in denied
-    for other in ((), ("--channel", "grpc"), ("--channel", "grpc", "--no-channel")):
+    for other in ((), ("--channel", "grpc"), ("--channel", "grpc", "--no-approver")):
         assert json.loads(cli(*asked, *other, "--json").out)["verdict"] == "ask"
 
 
@@ -261,7 +261,7 @@ policy = "no-push"
 tool = "shell.run"
 arguments = { command = "ls" }
 label = "web"
-has_channel = false
+approver_reachable = false
 expect = "ask"
 
 [[case]]

@@ -144,7 +144,7 @@ class ImageFetcher:
             ),
             labels=(labels.OWNER,),
             channels=(channel.V1,),
-            has_channel=True,
+            approver_reachable=True,
             now=self._clock.now(),
         )
         judgement = await asyncio.to_thread(self._gate().judge, question, ())

@@ -57,9 +57,9 @@ class SecretRoutes(Routes):
         return RevealResponse(value=await self._seals.reveal(principal, sealed_id))
 
     @operation("deleteSealedSecret", "DELETE /console/v1/sealed/{sealed_id}")
-    async def forget(self, principal: PrincipalId, sealed_id: str) -> None:
+    async def delete_sealed(self, principal: PrincipalId, sealed_id: str) -> None:
         """Delete the value that a marker stands for, permanently."""
-        await self._seals.forget(principal, sealed_id)
+        await self._seals.delete(principal, sealed_id)
 
 
 def _value(request: SecretRequest) -> bytes:

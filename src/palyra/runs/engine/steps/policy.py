@@ -129,7 +129,7 @@ class PolicyStep:
             policies=judgement.policies,
             policy_hash=judgement.policy_hash,
             effect=judged.effect,
-            approver_reachable=judged.has_channel,
+            approver_reachable=judged.approver_reachable,
             grant_id=judgement.grant_id,
             manifest_hash=judged.manifest_hash,
             signals=warned.signals,
