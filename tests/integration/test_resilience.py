@@ -316,12 +316,12 @@ async def test_a_model_that_the_settings_name_no_longer_ends_the_run_and_says_so
     world = await begin(Named("first", fails(FailureKind.NETWORK, times=0)))
 
     def build(settings: ModelSettings, name: str, model: str | None) -> Provider:
-        raise ProviderNotFound(f"There is no provider {name!r}.")
+        raise ProviderNotFound(f"Unknown provider {name!r}.")
 
     world.build = build
     said = await world.say("Hello?")
     run = await world.ended(said)
-    assert (run.status, run.reason) == (RunStatus.FAILED, "There is no provider 'embedded'.")
+    assert (run.status, run.reason) == (RunStatus.FAILED, "Unknown provider 'embedded'.")
 
 
 async def test_a_caller_may_name_the_model_and_then_there_is_no_other(begin: Begin) -> None:

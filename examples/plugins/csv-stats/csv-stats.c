@@ -76,7 +76,7 @@ int main(int count_of_words, char **words) {
     if (strcmp(tool, "describe") != 0 && strcmp(tool, "column") != 0) fail("there is no such tool", tool);
     FILE *file = fopen(path, "r");
     if (!file) {
-        fprintf(stderr, "%s can not be read: %s\n", path, strerror(errno));
+        fprintf(stderr, "%s cannot be read: %s\n", path, strerror(errno));
         return 1;
     }
     int end;
@@ -97,7 +97,7 @@ int main(int count_of_words, char **words) {
         } while (end == separator[0]);
         rows += something;
     }
-    if (ferror(file)) fail("it can not be read to its end", path);
+    if (ferror(file)) fail("it cannot be read to its end", path);
     int chosen = -1;
     for (int i = 0; wanted && i < column_count; i++)
         if (strcmp(columns[i].name, wanted) == 0) chosen = i;

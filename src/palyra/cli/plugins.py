@@ -134,7 +134,7 @@ def verify(invocation: Invocation, name: str | None) -> Exit:
     """
     result = [_examined(one) for one in installed.load_all(invocation.home) if name in (None, _name(one))]
     if name is not None and not result:
-        raise PluginNotFound(f"There is no plugin {name!r}. List them with `palyra plugins`.")
+        raise PluginNotFound(f"Unknown plugin {name!r}. List them with `palyra plugins`.")
     faulty = [one for one in result if isinstance(one, FaultyPlugin)]
     if invocation.json:
         show_json({"ok": not faulty, "plugins": [_state(one) for one in result]})

@@ -49,11 +49,11 @@ def _unknown(catalog: ToolCatalog, name: str) -> str:
     if name in catalog.hidden:
         return f"{displayed} was not called: it is not among your tools yet. Find it with tools.search, then call it."
     if not catalog.names():
-        return f"There is no tool {displayed!r}: no tools are available now. Answer without one."
+        return f"Unknown tool {displayed!r}: no tools are available now. Answer without one."
     more = " Find others with tools.search." if catalog.hidden else ""
     if near := difflib.get_close_matches(name[:60], catalog.names(), n=NEAREST, cutoff=0.5):
-        return f"There is no tool {displayed!r}. Did you mean {' or '.join(near)}?{more}"
-    return f"There is no tool {displayed!r}. Available tools: {', '.join(catalog.names())}.{more}"
+        return f"Unknown tool {displayed!r}. Did you mean {' or '.join(near)}?{more}"
+    return f"Unknown tool {displayed!r}. Available tools: {', '.join(catalog.names())}.{more}"
 
 
 def _usage(tool: Tool) -> str:

@@ -149,7 +149,7 @@ async def test_a_user_without_an_entry_in_passwd_can_have_servers(
 async def test_a_secret_that_is_not_there_is_the_reason(sqlite: SqliteEngine, keep: Keep) -> None:
     async with keep(sqlite, s=notebook(env={"A": "vault:nothing"})) as kept:
         found = await kept.reaches(McpServerState.FAILED)
-    assert "There is no secret nothing" in found.reason
+    assert "Unknown secret nothing" in found.reason
 
 
 @needs(BUBBLEWRAP)
@@ -213,7 +213,7 @@ async def test_others_may_use_a_server_only_if_the_owner_says_so(sqlite: SqliteE
         assert [kept.names(who) for who in (OWNER, BEN, CID)] == [["mcp.s.note", "mcp.t.note"], ["mcp.t.note"], []]
     assert (refused.outcome, allowed.outcome) == (CallOutcome.ERROR, CallOutcome.OK)
     assert "belongs to the owner" in refused.text
-    assert unseen.text.startswith("There is no tool 'mcp.s.note'. Did you mean mcp.t.note")
+    assert unseen.text.startswith("Unknown tool 'mcp.s.note'. Did you mean mcp.t.note")
     assert "mcp.s" not in unseen.text.partition(". ")[2]
 
 

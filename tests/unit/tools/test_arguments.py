@@ -49,13 +49,13 @@ def test_a_wrong_argument_is_named_and_the_right_ones_too(arguments: JsonObject,
 
 
 def test_an_unknown_tool_is_answered_with_the_nearest() -> None:
-    assert reason("file.read").startswith("There is no tool 'file.read'. Did you mean files.read")
-    assert reason("time_now") == "There is no tool 'time_now'. Did you mean time.now?"
+    assert reason("file.read").startswith("Unknown tool 'file.read'. Did you mean files.read")
+    assert reason("time_now") == "Unknown tool 'time_now'. Did you mean time.now?"
 
 
 def test_a_name_like_no_other_is_answered_with_all() -> None:
     names = ", ".join(BUILTIN_ONLY.catalog(None).names())
-    assert reason("qqq") == f"There is no tool 'qqq'. Available tools: {names}."
+    assert reason("qqq") == f"Unknown tool 'qqq'. Available tools: {names}."
     assert len(reason("q" * 10_000)) < 200 + len(names)
 
 

@@ -125,5 +125,5 @@ def test_a_call_of_what_was_not_found_yet_is_told_how_to_find_it() -> None:
     assert "Find it with tools.search, then call it" in bad.reason
     unknown = check(offered, a_call("mcp.nowhere.frobnicate"))
     assert isinstance(unknown, CallProblem)
-    assert "There is no tool" in unknown.reason
+    assert "Unknown tool" in unknown.reason
     assert "tools.search" in unknown.reason

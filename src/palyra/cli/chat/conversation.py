@@ -187,7 +187,7 @@ class ChatSession:
         if not self._listed:
             self._list()
         if not argument.isdecimal() or not 1 <= int(argument) <= len(self._listed):
-            return SlashReply((f"There is no session {printable_line(argument, width=20)}. List them with /sessions.",))
+            return SlashReply((f"Unknown session {printable_line(argument, width=20)}. List them with /sessions.",))
         session = self._listed[int(argument) - 1]
         if session.archived_at is not None:
             session = self._client.unarchive(session.session_id)

@@ -19,7 +19,7 @@ from palyra.policy.loader import SHIPPED, Policies, examine, load, shipped, user
 
 
 class PolicyNotFound(NotFound):
-    """There is no policy with this id. List them with `palyra policy show`."""
+    """Unknown policy id. List them with `palyra policy show`."""
 
 
 @click.group(cls=PalyraGroup)
@@ -94,7 +94,7 @@ def show_policy(invocation: Invocation, name: str | None, *, schema: bool, text:
     loaded = load(invocation.home)
     items = [item for item in loaded.items if name in (None, item.id)]
     if not items:
-        raise PolicyNotFound(f"There is no policy {name!r}. List them with `palyra policy show`.")
+        raise PolicyNotFound(f"Unknown policy {name!r}. List them with `palyra policy show`.")
     if invocation.json:
         show_json({"hash": loaded.hash, "policies": items})
     elif name is not None or text:

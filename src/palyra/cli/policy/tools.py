@@ -39,7 +39,7 @@ def unknown_note(catalog: "ToolCatalog", name: str) -> str:
     if catalog.get(name) is not None or name.startswith(MCP):
         return ""
     near = get_close_matches(name, catalog.names(), n=1)
-    return f"There is no tool {name!r} here{f'; did you mean {near[0]!r}?' if near else '.'}"
+    return f"Unknown tool {name!r}{f'; did you mean {near[0]!r}?' if near else '.'}"
 
 
 def misnamed_tools(policies: Iterable[Policy], catalog: "ToolCatalog") -> Iterator[tuple[str, str]]:

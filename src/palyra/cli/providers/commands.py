@@ -134,7 +134,7 @@ def _check_known(invocation: Invocation, name: str) -> ModelProvider | None:
     provider = split_model_name(name)[0]
     if provider not in target_providers and provider not in BUILT_IN:
         known_name = ", ".join((*target_providers, *BUILT_IN))
-        raise ProviderNotFound(f"There is no provider {provider[:40]!r}. Known: {known_name}. Nothing was changed.")
+        raise ProviderNotFound(f"Unknown provider {provider[:40]!r}. Known: {known_name}. Nothing was changed.")
     return target_providers.get(provider)
 
 

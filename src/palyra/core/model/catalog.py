@@ -26,7 +26,7 @@ Seconds = Annotated[float, Meta(gt=0, le=3600)]
 
 
 class ModelNotFound(NotFound):
-    """There is no such model or agent. `GET /v1/models` lists them."""
+    """Unknown model or agent. `GET /v1/models` lists them."""
 
 
 class ModelRequired(Invalid):
@@ -34,7 +34,7 @@ class ModelRequired(Invalid):
 
 
 class ProviderNotFound(NotFound):
-    """There is no such provider. `palyra providers list` lists them."""
+    """Unknown provider. `palyra providers list` lists them."""
 
 
 class DialectName(StrEnum):

@@ -38,9 +38,11 @@ def decide(state: RunState, event: PolicyDecided | ApprovalRequested | ApprovalR
     require(state.turn is None, "the turn is still open")
     match event:
         case PolicyDecided(call_id=call_id, verdict=verdict):
-            stage = {Verdict.ALLOW: CallStage.ALLOWED, Verdict.ASK: CallStage.ASK, Verdict.DENY: CallStage.DENIED}[
-                verdict
-            ]
+            stage = {
+                Verdict.ALLOW: CallStage.ALLOWED,
+                Verdict.ASK: CallStage.NEEDS_APPROVAL,
+                Verdict.DENY: CallStage.DENIED,
+            }[verdict]
             decided = _move(state, call_id, {CallStage.PROPOSED}, stage)
             if verdict is Verdict.DENY:
                 decided = _settled(decided, call_id, CallOutcome.DENIED)
@@ -61,7 +63,7 @@ def decide(state: RunState, event: PolicyDecided | ApprovalRequested | ApprovalR
             return _answer(replace(state, question=None, at_stake=()), event, state.at_stake)
         case ApprovalRequested(call_id=call_id, approval_id=approval_id):
             require(state.limit is None and state.cancel is None, "no approval may be requested any more")
-            return _move(state, call_id, {CallStage.ASK}, CallStage.WAITING, waits_for=approval_id)
+            return _move(state, call_id, {CallStage.NEEDS_APPROVAL}, CallStage.WAITING, waits_for=approval_id)
         case ApprovalResolved(call_id=call_id, approval_id=approval_id, decision=decision):
             call_state = state.call(call_id)
             require(
@@ -108,7 +110,7 @@ def execute(state: RunState, event: ToolStarted | ToolFinished | ChildStarted | 
             from_stages = {
                 CallStage.PROPOSED,
                 CallStage.ALLOWED,
-                CallStage.ASK,
+                CallStage.NEEDS_APPROVAL,
                 CallStage.STARTED,
                 CallStage.INTERRUPTED,
             }

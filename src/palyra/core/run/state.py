@@ -39,7 +39,7 @@ class CallStage(StrEnum):
 
     PROPOSED = "proposed"
     ALLOWED = "allowed"
-    ASK = "ask"
+    NEEDS_APPROVAL = "needs_approval"
     WAITING = "waiting"
     STARTED = "started"
     INTERRUPTED = "interrupted"

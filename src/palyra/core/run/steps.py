@@ -136,7 +136,11 @@ def _limit_met(state: RunState, *, settled: bool) -> LimitKind | None:
     if state.active_ms >= state.limits.wall_clock_ms:
         return LimitKind.WALL_CLOCK
     stages = {c.stage for c in state.calls}
-    if stages & {CallStage.ALLOWED, CallStage.ASK} and CallStage.INTERRUPTED not in stages and _room(state) <= 0:
+    if (
+        stages & {CallStage.ALLOWED, CallStage.NEEDS_APPROVAL}
+        and CallStage.INTERRUPTED not in stages
+        and _room(state) <= 0
+    ):
         return LimitKind.TOOL_CALLS
     if settled and state.repetition.is_stuck:
         return LimitKind.REPEATED_FAILURE
@@ -164,7 +168,7 @@ def _next_for_calls(state: RunState) -> Step:
     allowed = [c for c in state.calls if c.stage is CallStage.ALLOWED][:room]
     if runnable := tuple(c for c in state.calls if c.stage is CallStage.INTERRUPTED or c in allowed):
         return ExecuteTools(runnable)
-    ask = tuple(c for c in state.calls if c.stage is CallStage.ASK)
+    ask = tuple(c for c in state.calls if c.stage is CallStage.NEEDS_APPROVAL)
     if len(ask) > room:
         # No approval is requested for a call that could not run anyway.
         return RefuseCalls(ask[room:], LimitKind.TOOL_CALLS)

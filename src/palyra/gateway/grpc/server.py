@@ -127,7 +127,7 @@ class GrpcServer:
             async with asyncio.timeout(call.seconds):
                 self._hosts.check(_request_origin(call))
                 if serve is None:
-                    call.leave(GrpcStatus.UNIMPLEMENTED, "There is no such method.")
+                    call.leave(GrpcStatus.UNIMPLEMENTED, "Unknown method.")
                 else:
                     await serve(call)
         except TimeoutError:

@@ -55,7 +55,7 @@ class HealthService:
         if request.service in self._names:
             await reply(call, self._state())
         else:
-            await call.finish(GrpcStatus.NOT_FOUND, "There is no such service.")
+            await call.finish(GrpcStatus.NOT_FOUND, "Unknown service.")
 
     async def _watch(self, call: ServerCall) -> None:
         request = await read(call, health_pb2.HealthCheckRequest, maximum=ANYBODYS_BYTES)
@@ -120,7 +120,7 @@ def _answer(request: reflection_pb2.ServerReflectionRequest, offered: Sequence[s
             case _:
                 return _wrong(GrpcStatus.INVALID_ARGUMENT, "The request is empty.")
     except KeyError:
-        return _wrong(GrpcStatus.NOT_FOUND, "There is nothing with this name.")
+        return _wrong(GrpcStatus.NOT_FOUND, "Unknown symbol or file.")
 
 
 def _described(file: FileDescriptor) -> _Found:

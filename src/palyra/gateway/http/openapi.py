@@ -17,9 +17,9 @@ _PATH = re.compile(r":path}")
 
 _ERRORS = {
     400: "The request is not valid.",
-    401: "There is no token, or it is not valid.",
+    401: "The token is missing or not valid.",
     403: "The token does not allow this.",
-    404: "There is no such thing, or it is not the caller's.",
+    404: "It does not exist, or it belongs to another principal.",
     409: "The request contradicts the current state.",
     413: "The request is too large.",
     429: "There are too many requests, streams or waiting messages.",

@@ -235,7 +235,7 @@ def _tape(conn: Connection, session_id: SessionId, *, start: TapeHead, head: Tap
 def _one(conn: Connection, session_id: SessionId) -> list[tuple[SessionId, TapeHead]]:
     row = conn.fetch_one("SELECT tape_seq, hash FROM heads WHERE session_id = :session_id", {"session_id": session_id})
     if row is None:
-        raise SessionNotFound(f"There is no session {session_id} in the journal.")
+        raise SessionNotFound(f"The journal has no session {session_id}.")
     return [(session_id, TapeHead(row[0], row[1]))]
 
 

@@ -152,7 +152,7 @@ def model_name(settings: ModelProvider, request: str | None = None) -> str:
     """Return the model's name: the owner's, or that of its file. It has no other name."""
     name = settings.model or path_of(settings).stem
     if request is not None and request != name:
-        raise ModelNotFound(f"There is no model {request[:60]!r} in the file {settings.path}. Its model is {name}.")
+        raise ModelNotFound(f"Unknown model {request[:60]!r}. The file {settings.path} contains {name}.")
     return name
 
 

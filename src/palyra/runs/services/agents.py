@@ -216,7 +216,7 @@ class AgentService:
         for name in agent.tools or ():
             if name not in names:
                 close = difflib.get_close_matches(name, names, n=1)
-                raise AgentInvalid(f"There is no tool {name[:60]!r}.{f' Did you mean {close[0]}?' if close else ''}")
+                raise AgentInvalid(f"Unknown tool {name[:60]!r}.{f' Did you mean {close[0]}?' if close else ''}")
         if agent.limits is not None:
             _check_limits(agent.limits, self.limits())
         self._check_roots(agent)

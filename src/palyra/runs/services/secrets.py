@@ -212,7 +212,7 @@ class SecretService:
         check_name(name)
         stored_secret = await self._engine.read(lambda conn: secrets.get(conn, principal, name))
         if stored_secret is None:
-            raise SecretNotFound(f"There is no secret {name}. Store it with `palyra secrets set {name}`.")
+            raise SecretNotFound(f"Unknown secret {name}. Store it with `palyra secrets set {name}`.")
         return await self._opened(stored_secret)
 
     async def _opened(self, stored_secret: StoredSecret) -> SecretValue:

@@ -27,7 +27,7 @@ _PRINCIPAL = re.compile(r"(user|service):[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")
 
 
 class TokenNotFound(NotFound):
-    """There is no such token, or you may not see it."""
+    """Unknown token, or one that you may not see. `palyra tokens` lists yours."""
 
 
 class TokenRequestInvalid(Invalid):

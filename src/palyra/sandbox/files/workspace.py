@@ -51,7 +51,7 @@ class PathReserved(Denied):
 
 
 class PathNotFound(NotFound):
-    """There is no such file or folder in the workspace. List the folder to see what there is."""
+    """The file or folder does not exist in the workspace. List the folder to see what there is."""
 
 
 class PathInvalid(Invalid):

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class McpServerNotFound(NotFound):
-    """There is no MCP server with this name in the settings. `palyra mcp list` lists them."""
+    """Unknown MCP server: the settings have none with this name. `palyra mcp list` lists them."""
 
 
 class McpServers:

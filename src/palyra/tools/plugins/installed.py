@@ -34,7 +34,7 @@ _PIN = re.compile(r"([a-z][a-z0-9-]{0,39})\.json")
 
 
 class PluginNotFound(NotFound):
-    """There is no plugin with this name. `palyra plugins list` lists them."""
+    """Unknown plugin. `palyra plugins list` lists them."""
 
 
 class PluginNotReadable(Invalid):
@@ -200,7 +200,7 @@ def remove(home: Home, name: str) -> None:
     try:
         _pin_of(home, name).unlink()
     except FileNotFoundError:
-        raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.") from None
+        raise PluginNotFound(f"Unknown plugin {name!r}. `palyra plugins list` lists them.") from None
     except OSError as error:
         raise PluginFolderNotWritable(f"The plugin cannot be removed from {home.plugins}: {error.strerror}.") from error
     _sweep(home, name, spare=None)
@@ -268,14 +268,14 @@ def _pin_text(home: Home, name: str) -> bytes:
     try:
         return _read(_pin_of(home, name), limit=MAX_PIN_BYTES)
     except FileNotFoundError:
-        raise PluginNotFound(f"There is no plugin {name!r}. `palyra plugins list` lists them.") from None
+        raise PluginNotFound(f"Unknown plugin {name!r}. `palyra plugins list` lists them.") from None
     except (OSError, PluginNotReadable) as error:
         raise PluginChanged(f"The pin of plugin {name} cannot be read: {error}. Install the plugin again.") from error
 
 
 def _pin_of(home: Home, name: str) -> Path:
     if not _PIN.fullmatch(f"{name}.json"):
-        raise PluginNotFound(f"There is no plugin {name[:60]!r}. `palyra plugins list` lists them.")
+        raise PluginNotFound(f"Unknown plugin {name[:60]!r}. `palyra plugins list` lists them.")
     return home.plugins / f"{name}.json"
 
 

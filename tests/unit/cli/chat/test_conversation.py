@@ -138,7 +138,7 @@ def test_a_session_that_is_not_in_the_list_is_refused(client: Client, door: Door
     door.tells("ListSessions", listed(the_session()), listed())
     reply = open_default(client).do(SlashCommand("/sessions", argument), active=None, typing_along=True)
     assert not reply.moved
-    assert "There is no session" in reply.lines[0]
+    assert "Unknown session" in reply.lines[0]
 
 
 def test_nothing_is_cancelled_where_nothing_runs(client: Client, door: Door) -> None:

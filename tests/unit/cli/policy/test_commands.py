@@ -52,7 +52,7 @@ def test_a_tool_that_is_not_there_is_told_of_and_may_come_later(cli: Cli, home: 
     )
     result = cli("policy", "check")
     assert result.code == 0
-    assert f"{own}:2:40: There is no tool 'shell.runs' here; did you mean 'shell.run'?" in result.out
+    assert f"{own}:2:40: Unknown tool 'shell.runs'; did you mean 'shell.run'?" in result.out
     assert len(json.loads(cli("policy", "check", "--json").out)["notes"]) == 1
     write_policy(Home(home), '@id("a") @reason("b")\nforbid (principal, action, resource == Tool::"mcp.x.y");\n')
     assert json.loads(cli("policy", "check", "--json").out)["notes"] == []

@@ -67,7 +67,7 @@ ASKED: list[RunEvent] = [*a_turn(1, C1), a_verdict(C1, Verdict.ASK)]
 AT_STAGE: dict[CallStage, list[RunEvent]] = {
     CallStage.PROPOSED: a_turn(1, C1),
     CallStage.ALLOWED: ALLOWED,
-    CallStage.ASK: ASKED,
+    CallStage.NEEDS_APPROVAL: ASKED,
     CallStage.WAITING: [*ASKED, a_question(C1)],
     CallStage.STARTED: [*ALLOWED, a_tool_start(C1)],
     CallStage.INTERRUPTED: [*ALLOWED, a_tool_start(C1), a_resume()],
@@ -278,7 +278,7 @@ def test_only_calls_that_are_not_decided_yet_are_checked() -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "stage"),
-    [(Verdict.ALLOW, CallStage.ALLOWED), (Verdict.ASK, CallStage.ASK), (Verdict.DENY, CallStage.DENIED)],
+    [(Verdict.ALLOW, CallStage.ALLOWED), (Verdict.ASK, CallStage.NEEDS_APPROVAL), (Verdict.DENY, CallStage.DENIED)],
 )
 def test_the_verdict_decides_the_stage(verdict: Verdict, stage: CallStage) -> None:
     assert stage_of(a_run(*a_turn(1, C1), a_verdict(C1, verdict)), C1) is stage
@@ -320,7 +320,7 @@ def test_a_run_suspends_while_a_question_is_open() -> None:
     assert next_step(state) == Suspend()
 
 
-@pytest.mark.parametrize("stage", sorted(set(CallStage) - {CallStage.ASK}))
+@pytest.mark.parametrize("stage", sorted(set(CallStage) - {CallStage.NEEDS_APPROVAL}))
 def test_a_question_is_about_a_call_that_policy_wants_asked(stage: CallStage) -> None:
     refuse(a_run(*AT_STAGE[stage]), a_question(C1, "a2"), f"c1 is {stage}")
 
@@ -401,7 +401,7 @@ def test_what_runs_at_a_cancel_or_a_limit_may_still_finish(stop: RunEvent) -> No
 
 
 @pytest.mark.parametrize(
-    "stage", [CallStage.PROPOSED, CallStage.ALLOWED, CallStage.ASK, CallStage.STARTED, CallStage.INTERRUPTED]
+    "stage", [CallStage.PROPOSED, CallStage.ALLOWED, CallStage.NEEDS_APPROVAL, CallStage.STARTED, CallStage.INTERRUPTED]
 )
 def test_a_call_can_be_settled_while_it_is(stage: CallStage) -> None:
     assert stage_of(a_run(*AT_STAGE[stage], a_result(C1, CallOutcome.SKIPPED)), C1) is CallStage.FINISHED
@@ -716,7 +716,9 @@ def test_calls_that_exactly_fill_the_limit_do_not_meet_it() -> None:
     assert next_step(a_run(*a_turn(1, C1, C2), *calls, limits=TWO_CALLS)) == CallModel()
 
 
-@pytest.mark.parametrize("stage", [CallStage.PROPOSED, CallStage.ALLOWED, CallStage.ASK, CallStage.INTERRUPTED])
+@pytest.mark.parametrize(
+    "stage", [CallStage.PROPOSED, CallStage.ALLOWED, CallStage.NEEDS_APPROVAL, CallStage.INTERRUPTED]
+)
 def test_at_a_limit_a_call_is_refused_that_is(stage: CallStage) -> None:
     state = a_run(*AT_STAGE[stage], a_limit(LimitKind.WALL_CLOCK))
     assert next_step(state) == RefuseCalls((state.call(C1),), LimitKind.WALL_CLOCK)

@@ -170,7 +170,7 @@ class EmbeddingsEndpoint:
             model = model or (offered.model if offered is not None else None)
             if name not in (AGENT, own, model):
                 raise ModelNotFound(
-                    f"There is no model {name[:NAME_CHARS]!r} for embeddings. Use {own}, or PROVIDER/MODEL."
+                    f"Unknown model {name[:NAME_CHARS]!r} for embeddings. Use {own}, or PROVIDER/MODEL."
                 )
         table = settings.providers.get(provider)
         if table is None or table.dialect not in SPEAK or model is None:

@@ -125,5 +125,5 @@ class ModelsEndpoint:
 def _not_found(name: str) -> ModelNotFound:
     displayed = name if len(name) <= NAME_CHARS else name[:NAME_CHARS] + "…"
     return ModelNotFound(
-        f"There is no model or agent {displayed!r}. `palyra` is the default agent; GET /v1/models lists all."
+        f"Unknown model or agent {displayed!r}. `palyra` is the default agent; GET /v1/models lists all."
     )

@@ -57,7 +57,7 @@ def offer(tools: tuple[ClientTool, ...], *, choice: str, named: str | None, plai
     if named is not None:
         only = tuple(tool for tool in tools if tool.name == named)
         if not only:
-            raise ParameterUnsupported("tool_choice", f"There is no tool {named[:64]!r} in the list of tools.")
+            raise ParameterUnsupported("tool_choice", f"Unknown tool {named[:64]!r}: it is not in the list of tools.")
         return ToolOffer(tools=only, choice=ToolChoice.REQUIRED)
     if choice == "required" and not tools:
         raise ParameterUnsupported("tool_choice", "A tool can only be required if there are tools.")
