@@ -231,6 +231,47 @@ def test_pages_are_complete_and_the_last_one_says_so(client: tuple[Daemon, Gener
         assert ([one[key] for one in found], cursor) == ([one[key] for one in every[field]], None), name
 
 
+def test_event_streams_are_described_by_the_data_of_their_events(client: tuple[Daemon, GeneratedClient]) -> None:
+    daemon, api = client
+    run_id = _things(daemon, api)["run_id"]
+    described = {name: _data_schema(operation) for name, (_, _, operation) in api.operations.items()}
+    streams = {name: schema for name, schema in described.items() if schema is not None}
+    refs = {name: re.findall(r"#/components/schemas/(\w+)", json.dumps(schema)) for name, schema in streams.items()}
+    assert refs == {
+        "streamMessage": ["TapeEntry"],
+        "followRun": ["TapeEntry"],
+        "followSession": ["TapeEntry"],
+        "followApprovals": ["Approval"],
+        "createChatCompletion": ["ChatChunk", "ErrorResponse"],
+        "createResponse": ["ResponseEvent"],
+    }
+    asked = {"role": "user", "content": "Hi"}
+    for name, method, path, body in (
+        ("streamMessage", "POST", "/console/v1/chat", {"text": "Hello"}),
+        ("followRun", "GET", f"/console/v1/runs/{run_id}/events", None),
+        ("createChatCompletion", "POST", "/v1/chat/completions", {"messages": [asked], "stream": True}),
+        ("createResponse", "POST", "/v1/responses", {"input": "Hello", "stream": True}),
+    ):
+        model = {"model": "palyra"} if path.startswith("/v1") else {}
+        headers = {"authorization": f"Bearer {daemon.token}"}
+        content = {**body, **model} if body is not None else None
+        answer = httpx.request(
+            method, f"{daemon.address}{path}", json=content, headers=headers, timeout=60, verify=False
+        )
+        assert answer.headers["content-type"].startswith("text/event-stream"), answer.text
+        data = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
+        assert data, name
+        validator = OAS31Validator({**streams[name], "components": api.document["components"]})
+        for one in data:
+            validator.validate(json.loads(one))
+
+
+def _data_schema(operation: Json) -> Json:
+    """Return how the document describes the data of an operation's server-sent events; None if it has none."""
+    stream = operation["responses"].get("200", {}).get("content", {}).get("text/event-stream")
+    return stream["schema"]["contentSchema"]["items"]["properties"]["data"]["contentSchema"] if stream else None
+
+
 def _things(daemon: Daemon, api: GeneratedClient) -> dict[str, str]:
     """Make one of everything through the client, and return the ids that stand in paths."""
     agent = api.call("createAgent", body={"name": "cook"})["agent"]

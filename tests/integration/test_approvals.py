@@ -19,6 +19,8 @@ from palyra.core.policy.approval import Approval, ApprovalScope
 from palyra.core.policy.effect import Effect
 from palyra.core.run.state import RunStatus
 from palyra.core.tool import CallOutcome, Risk, Verdict
+from palyra.gateway.grpc.approvals import ApprovalMethods
+from palyra.gateway.grpc.pb import approvals_pb2 as pb
 from palyra.providers.scripted import Script, ScriptCall, ScriptCondition, ScriptRule, ScriptText
 from palyra.runs.services.approval_watch import ApprovalWatch
 from palyra.runs.services.approvals import (
@@ -263,6 +265,22 @@ async def test_an_answer_for_the_session_is_good_there_and_nowhere_else(begin: B
     (granted,) = await world.approvals.grants(ANA, limit=10)
     decided = [event for event in await world.events(second) if isinstance(event, PolicyDecided)]
     assert [event.grant_id for event in decided] == [granted.grant_id]
+
+
+async def test_grants_are_listed_page_by_page_over_grpc(begin: Begin) -> None:
+    world = await begin(writes("again"), tools=[Pen().tool])
+    for key in ("one", "two", "three"):
+        said = await world.say("again", key=key)
+        (question,) = await asked(world, said)
+        await world.approvals.resolve(ANA, question.approval_id, allow=True, scope=ApprovalScope.SESSION)
+        await world.ended(said)
+    watch = ApprovalWatch(world.engine, ApproverPresence(world.tail, inbox=lambda: False))
+    methods = ApprovalMethods(world.approvals, watch, intake=world.intake, timeout=lambda: 60.0)
+    first = await methods.list_grants(pb.ListGrantsRequest(limit=2), ANA)
+    last = await methods.list_grants(pb.ListGrantsRequest(limit=2, cursor=first.next_cursor), ANA)
+    grants = await world.approvals.grants(ANA, limit=10)
+    assert [one.grant_id for one in (*first.grants, *last.grants)] == [one.grant_id for one in grants]
+    assert (len(first.grants), len(last.grants), last.next_cursor) == (2, 1, "")
 
 
 async def test_an_answer_for_a_time_ends_with_it(begin: Begin) -> None:

@@ -15,6 +15,8 @@ from palyra.core.session import SessionRef
 from palyra.core.text.scanner_signals import SECRET
 from palyra.core.text.secret_markers import REMOVED, marker, markers_in
 from palyra.core.tool import CallOutcome, JsonObject, Risk, ToolCall, Verdict
+from palyra.gateway.grpc.pb import vault_pb2
+from palyra.gateway.grpc.secrets import SecretMethods
 from palyra.journal import table_dump
 from palyra.journal.content import artifacts
 from palyra.journal.engines.base import Connection
@@ -22,7 +24,7 @@ from palyra.journal.stores.idempotency_keys import IdempotencyKeyConflict
 from palyra.providers.scripted import Script, ScriptCall
 from palyra.runs.services.sealing import SealedSecretNotFound
 from palyra.tools.base import ToolContext, tool
-from tests.integration.cast import first_calls
+from tests.integration.cast import ECHO, first_calls
 from tests.integration.conftest import Begin
 from tests.support.builders import ANA
 from tests.support.world import BEN, Said, World
@@ -411,6 +413,18 @@ async def test_where_a_value_came_from_is_proved(begin: Begin, place: Path | str
     await world.ended(said)
 
     assert (await decided(world, said)).policies == ("secret_marker_not_allowed",)
+
+
+async def test_sealed_secrets_are_listed_page_by_page_over_grpc(begin: Begin) -> None:
+    world = await begin(ECHO)
+    for text in (KEY, PEM):
+        await world.ended(await world.say(f"It is {text}"))
+    methods = SecretMethods(world.secrets, world.seals)
+    first = await methods.list_sealed(vault_pb2.ListSealedRequest(limit=1), ANA)
+    last = await methods.list_sealed(vault_pb2.ListSealedRequest(limit=1, cursor=first.next_cursor), ANA)
+    sealed = await world.seals.page(ANA, limit=10)
+    assert [one.sealed_id for one in (*first.sealed, *last.sealed)] == [one.sealed_id for one in sealed]
+    assert (len(first.sealed), len(last.sealed), last.next_cursor) == (1, 1, "")
 
 
 async def test_a_value_that_is_forgotten_is_gone_and_its_marker_is_a_text(begin: Begin, place: Path | str) -> None:

@@ -7,7 +7,7 @@ import click
 from palyra.cli.agents import find_agent
 from palyra.cli.errors import SecretInArguments
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.terminal.output import date_time, show, show_json, table
+from palyra.cli.terminal.output import date_time, say, show, show_json, table
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.secret import (
     MAX_VALUE_BYTES,
@@ -110,14 +110,16 @@ def sealed() -> None:
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of secrets.")
 def list_sealed(invocation: Invocation, *, limit: int = 50) -> None:
     """List sealed secrets with their source."""
-    sealed_records = invocation.client.secrets.sealed(limit=limit)
+    page = invocation.client.secrets.sealed(limit=limit)
     if invocation.json:
-        show_json({"sealed": sealed_records})
-    elif not sealed_records:
+        show_json(page)
+    elif not page.sealed:
         print("No sealed secrets.")
     else:
-        rows = [[one.sealed_id, date_time(one.created_at), _sources(one)] for one in sealed_records]
+        rows = [[one.sealed_id, date_time(one.created_at), _sources(one)] for one in page.sealed]
         show(table(["MARKER", "SINCE", "SOURCE"], rows, stretch=2))
+        if page.next_cursor:
+            say(f"Showing the first {limit}. Use --limit to see more.")
 
 
 @sealed.command("reveal")

@@ -6,6 +6,7 @@ from palyra.core.ids import AgentId, PrincipalId
 from palyra.core.secret import SealedRecord, SecretRecord, SecretScope, check_name
 from palyra.gateway.client.grpc_calls import GrpcCalls
 from palyra.gateway.grpc.pb import vault_pb2 as pb
+from palyra.gateway.records.secrets import SealedSecretPage
 
 
 class SecretCalls:
@@ -32,17 +33,18 @@ class SecretCalls:
         request = pb.DeleteSecretRequest(secret_name=check_name(name))
         self._ask("VaultService/DeleteSecret", request, pb.DeleteSecretResponse)
 
-    def sealed(self, *, limit: int) -> tuple[SealedRecord, ...]:
+    def sealed(self, *, limit: int) -> SealedSecretPage:
         """Return the sealed secrets, which were detected in texts, the latest first, without their values."""
         answer = self._ask("VaultService/ListSealed", pb.ListSealedRequest(limit=limit), pb.ListSealedResponse)
-        return tuple(
+        sealed = [
             SealedRecord(
                 sealed_id=one.sealed_id,
                 origins=tuple(one.origins),
                 created_at=one.created_at.ToDatetime(tzinfo=UTC),
             )
             for one in answer.sealed
-        )
+        ]
+        return SealedSecretPage(sealed=sealed, next_cursor=answer.next_cursor or None)
 
     def reveal(self, sealed_id: str) -> str:
         """Return the value that a marker stands for."""

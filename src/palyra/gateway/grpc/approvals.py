@@ -11,7 +11,7 @@ from palyra.core.policy.approval import Approval, ApprovalScope, Grant
 from palyra.core.policy.effect import Effect
 from palyra.core.tool import JsonObject
 from palyra.gateway.approval_export import chained
-from palyra.gateway.cursor import from_approval, page, to_position
+from palyra.gateway.cursor import from_approval, from_grant, page, to_position
 from palyra.gateway.error_status import RequestInvalid
 from palyra.gateway.grpc.methods import Handler, Methods, send
 from palyra.gateway.grpc.pb import approvals_pb2 as pb
@@ -120,8 +120,11 @@ class ApprovalMethods:
         await send(call, pb.ExportApprovalsResponse(lines=waiting), seconds=self._patience())
 
     async def list_grants(self, request: pb.ListGrantsRequest, principal: PrincipalId) -> pb.ListGrantsResponse:
-        grants = await self._doors.grants(principal, limit=_limit(request.limit))
-        return pb.ListGrantsResponse(grants=map(_grant, grants))
+        limit = _limit(request.limit)
+        before = to_position(request.cursor) if request.cursor else None
+        grants = await self._doors.grants(principal, before=before, limit=limit + 1)
+        listed, following = page(grants, limit, from_grant)
+        return pb.ListGrantsResponse(grants=map(_grant, listed), next_cursor=following)
 
     async def revoke_grant(self, request: pb.RevokeGrantRequest, principal: PrincipalId) -> pb.RevokeGrantResponse:
         return pb.RevokeGrantResponse(grant=_grant(await self._doors.revoke(principal, request.grant_id)))

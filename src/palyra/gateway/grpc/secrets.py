@@ -2,6 +2,7 @@
 
 from palyra.core.ids import AgentId, PrincipalId
 from palyra.core.secret import SealedRecord, SecretRecord, SecretScope
+from palyra.gateway.cursor import from_sealed, page, to_position
 from palyra.gateway.grpc.methods import Handler, Methods
 from palyra.gateway.grpc.pb import vault_pb2 as pb
 from palyra.runs.services.sealing import SecretSealer
@@ -41,7 +42,10 @@ class SecretMethods:
 
     async def list_sealed(self, request: pb.ListSealedRequest, principal: PrincipalId) -> pb.ListSealedResponse:
         limit = min(request.limit, MAX_LISTED) if request.limit > 0 else LISTED
-        return pb.ListSealedResponse(sealed=map(_sealed, await self._seals.page(principal, limit=limit)))
+        before = to_position(request.cursor) if request.cursor else None
+        sealed = await self._seals.page(principal, before=before, limit=limit + 1)
+        listed, following = page(sealed, limit, from_sealed)
+        return pb.ListSealedResponse(sealed=map(_sealed, listed), next_cursor=following)
 
     async def reveal_sealed(self, request: pb.RevealSealedRequest, principal: PrincipalId) -> pb.RevealSealedResponse:
         return pb.RevealSealedResponse(value=await self._seals.reveal(principal, request.sealed_id))

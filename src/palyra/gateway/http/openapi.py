@@ -9,7 +9,7 @@ import msgspec
 
 from palyra.core.version import VERSION
 from palyra.gateway.http.messages import ProblemDocument
-from palyra.gateway.http.operation import LazyType, Operation, Parameter
+from palyra.gateway.http.operation import EVENTS, LazyType, Operation, Parameter
 
 _PARAMETER = re.compile(r"{(\w+)}")
 _PATH = re.compile(r":path}")
@@ -29,7 +29,7 @@ _ERRORS = {
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
     """Return the document that describes the operations."""
-    spoken = ((one.body, one.answer, one.failure, one.unready) for one in operations)
+    spoken = ((one.body, one.answer, one.failure, one.unready, *one.streams) for one in operations)
     kinds = {_loaded(kind) for some in spoken for kind in some if kind is not None}
     listed = sorted({*kinds, ProblemDocument}, key=lambda kind: kind.__name__)
     schemas, components = msgspec.json.schema_components(listed, ref_template="#/components/schemas/{name}")
@@ -116,17 +116,46 @@ def _answer(operation: Operation, by_kind: dict[type, Any]) -> dict[str, Any]:
     answer = _loaded(operation.answer) if operation.answer is not None else None
     if operation.status == 204:
         return {"description": "It was done. There is nothing to return."}
-    content = {
-        media: {"schema": by_kind[answer] if answer is not None else _untyped(media)} for media in operation.media
-    }
-    if operation.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
-    described: dict[str, Any] = {"description": _summary(answer), "content": content}
+    events = [by_kind[_loaded(kind)] for kind in operation.streams]
+    if operation.media == EVENTS and answer is not None:
+        events, description = [by_kind[answer]], "Server-sent events."
+        content = {}
+    else:
+        description = _summary(answer)
+        content = {
+            media: {"schema": by_kind[answer] if answer is not None else _untyped(media)} for media in operation.media
+        }
+    if events:
+        content["text/event-stream"] = {"schema": _event_stream(events)}
+    described: dict[str, Any] = {"description": description, "content": content}
     if operation.headers:
         described["headers"] = {
             name: {"description": about, "schema": {"type": "string"}} for name, about in operation.headers
         }
     return described
+
+
+def _event_stream(data: list[Any]) -> dict[str, Any]:
+    """Return the schema of server-sent events. OpenAPI 3.1 describes a stream as the text that it is; the content
+    keywords of JSON Schema describe what the text consists of."""
+    event = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string"},
+            "event": {"type": "string"},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": data[0] if len(data) == 1 else {"anyOf": data},
+            },
+        },
+        "required": ["data"],
+    }
+    return {
+        "type": "string",
+        "contentMediaType": "text/event-stream",
+        "contentSchema": {"type": "array", "items": event},
+    }
 
 
 def _untyped(media: str) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Operation:
     query: tuple[Parameter, ...] = ()
     body: type | LazyType | None = None
     answer: type | LazyType | None = None
-    """The type of a successful response; None if it is not JSON."""
+    """The type of a successful response, or of the data of its server-sent events; None if it is not JSON."""
     status: int = 200
     media: tuple[str, ...] = JSON
     """The types of a successful response."""
@@ -76,8 +76,8 @@ class Operation:
     """The type of a response with 503, if it is not an error."""
     failure: type | LazyType | None = None
     """The type of an error; None for a problem document."""
-    streams: bool = False
-    """The response may also be server-sent events, if the body requests it."""
+    streams: tuple[type | LazyType, ...] = ()
+    """The types of the data of server-sent events, if the body can request those instead."""
 
 
 CURSOR = Parameter("cursor", "string", "The `next_cursor` of the previous page.")

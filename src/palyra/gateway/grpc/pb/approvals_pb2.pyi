@@ -218,16 +218,20 @@ class Grant(_message.Message):
     def __init__(self, grant_id: _Optional[str] = ..., principal: _Optional[str] = ..., agent_id: _Optional[str] = ..., tool: _Optional[str] = ..., kind: _Optional[str] = ..., policy_hash: _Optional[str] = ..., label: _Optional[str] = ..., scope: _Optional[str] = ..., session_id: _Optional[str] = ..., granted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListGrantsRequest(_message.Message):
-    __slots__ = ("limit",)
+    __slots__ = ("limit", "cursor")
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
     limit: int
-    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+    cursor: str
+    def __init__(self, limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class ListGrantsResponse(_message.Message):
-    __slots__ = ("grants",)
+    __slots__ = ("grants", "next_cursor")
     GRANTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
     grants: _containers.RepeatedCompositeFieldContainer[Grant]
-    def __init__(self, grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ...) -> None: ...
+    next_cursor: str
+    def __init__(self, grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class RevokeGrantRequest(_message.Message):
     __slots__ = ("grant_id",)

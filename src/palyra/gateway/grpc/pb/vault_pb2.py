@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15palyra/v1/vault.proto\x12\tpalyra.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"[\n\x0bSecretScope\x12\r\n\x05hosts\x18\x01 \x03(\t\x12\x0e\n\x06header\x18\x02 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x03(\t\x12\r\n\x05tools\x18\x05 \x03(\t\"\xf3\x01\n\x06Secret\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12%\n\x05scope\x18\x04 \x01(\x0b\x32\x16.palyra.v1.SecretScope\x12.\n\ncreated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0clast_used_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"V\n\x10SetSecretRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\x12%\n\x05scope\x18\x03 \x01(\x0b\x32\x16.palyra.v1.SecretScope\"6\n\x11SetSecretResponse\x12!\n\x06secret\x18\x01 \x01(\x0b\x32\x11.palyra.v1.Secret\"\x14\n\x12ListSecretsRequest\"9\n\x13ListSecretsResponse\x12\"\n\x07secrets\x18\x01 \x03(\x0b\x32\x11.palyra.v1.Secret\"*\n\x13\x44\x65leteSecretRequest\x12\x13\n\x0bsecret_name\x18\x01 \x01(\t\"\x16\n\x14\x44\x65leteSecretResponse\"\\\n\x06Sealed\x12\x11\n\tsealed_id\x18\x01 \x01(\t\x12\x0f\n\x07origins\x18\x02 \x03(\t\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\"\n\x11ListSealedRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\"7\n\x12ListSealedResponse\x12!\n\x06sealed\x18\x01 \x03(\x0b\x32\x11.palyra.v1.Sealed\"(\n\x13RevealSealedRequest\x12\x11\n\tsealed_id\x18\x01 \x01(\t\"%\n\x14RevealSealedResponse\x12\r\n\x05value\x18\x01 \x01(\t\"(\n\x13\x44\x65leteSealedRequest\x12\x11\n\tsealed_id\x18\x01 \x01(\t\"\x16\n\x14\x44\x65leteSealedResponse2\xe2\x03\n\x0cVaultService\x12\x46\n\tSetSecret\x12\x1b.palyra.v1.SetSecretRequest\x1a\x1c.palyra.v1.SetSecretResponse\x12L\n\x0bListSecrets\x12\x1d.palyra.v1.ListSecretsRequest\x1a\x1e.palyra.v1.ListSecretsResponse\x12O\n\x0c\x44\x65leteSecret\x12\x1e.palyra.v1.DeleteSecretRequest\x1a\x1f.palyra.v1.DeleteSecretResponse\x12I\n\nListSealed\x12\x1c.palyra.v1.ListSealedRequest\x1a\x1d.palyra.v1.ListSealedResponse\x12O\n\x0cRevealSealed\x12\x1e.palyra.v1.RevealSealedRequest\x1a\x1f.palyra.v1.RevealSealedResponse\x12O\n\x0c\x44\x65leteSealed\x12\x1e.palyra.v1.DeleteSealedRequest\x1a\x1f.palyra.v1.DeleteSealedResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15palyra/v1/vault.proto\x12\tpalyra.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"[\n\x0bSecretScope\x12\r\n\x05hosts\x18\x01 \x03(\t\x12\x0e\n\x06header\x18\x02 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x03(\t\x12\r\n\x05tools\x18\x05 \x03(\t\"\xf3\x01\n\x06Secret\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12%\n\x05scope\x18\x04 \x01(\x0b\x32\x16.palyra.v1.SecretScope\x12.\n\ncreated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0clast_used_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"V\n\x10SetSecretRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\x12%\n\x05scope\x18\x03 \x01(\x0b\x32\x16.palyra.v1.SecretScope\"6\n\x11SetSecretResponse\x12!\n\x06secret\x18\x01 \x01(\x0b\x32\x11.palyra.v1.Secret\"\x14\n\x12ListSecretsRequest\"9\n\x13ListSecretsResponse\x12\"\n\x07secrets\x18\x01 \x03(\x0b\x32\x11.palyra.v1.Secret\"*\n\x13\x44\x65leteSecretRequest\x12\x13\n\x0bsecret_name\x18\x01 \x01(\t\"\x16\n\x14\x44\x65leteSecretResponse\"\\\n\x06Sealed\x12\x11\n\tsealed_id\x18\x01 \x01(\t\x12\x0f\n\x07origins\x18\x02 \x03(\t\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"2\n\x11ListSealedRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"L\n\x12ListSealedResponse\x12!\n\x06sealed\x18\x01 \x03(\x0b\x32\x11.palyra.v1.Sealed\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\"(\n\x13RevealSealedRequest\x12\x11\n\tsealed_id\x18\x01 \x01(\t\"%\n\x14RevealSealedResponse\x12\r\n\x05value\x18\x01 \x01(\t\"(\n\x13\x44\x65leteSealedRequest\x12\x11\n\tsealed_id\x18\x01 \x01(\t\"\x16\n\x14\x44\x65leteSealedResponse2\xe2\x03\n\x0cVaultService\x12\x46\n\tSetSecret\x12\x1b.palyra.v1.SetSecretRequest\x1a\x1c.palyra.v1.SetSecretResponse\x12L\n\x0bListSecrets\x12\x1d.palyra.v1.ListSecretsRequest\x1a\x1e.palyra.v1.ListSecretsResponse\x12O\n\x0c\x44\x65leteSecret\x12\x1e.palyra.v1.DeleteSecretRequest\x1a\x1f.palyra.v1.DeleteSecretResponse\x12I\n\nListSealed\x12\x1c.palyra.v1.ListSealedRequest\x1a\x1d.palyra.v1.ListSealedResponse\x12O\n\x0cRevealSealed\x12\x1e.palyra.v1.RevealSealedRequest\x1a\x1f.palyra.v1.RevealSealedResponse\x12O\n\x0c\x44\x65leteSealed\x12\x1e.palyra.v1.DeleteSealedRequest\x1a\x1f.palyra.v1.DeleteSealedResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,17 +51,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SEALED']._serialized_start=701
   _globals['_SEALED']._serialized_end=793
   _globals['_LISTSEALEDREQUEST']._serialized_start=795
-  _globals['_LISTSEALEDREQUEST']._serialized_end=829
-  _globals['_LISTSEALEDRESPONSE']._serialized_start=831
-  _globals['_LISTSEALEDRESPONSE']._serialized_end=886
-  _globals['_REVEALSEALEDREQUEST']._serialized_start=888
-  _globals['_REVEALSEALEDREQUEST']._serialized_end=928
-  _globals['_REVEALSEALEDRESPONSE']._serialized_start=930
-  _globals['_REVEALSEALEDRESPONSE']._serialized_end=967
-  _globals['_DELETESEALEDREQUEST']._serialized_start=969
-  _globals['_DELETESEALEDREQUEST']._serialized_end=1009
-  _globals['_DELETESEALEDRESPONSE']._serialized_start=1011
-  _globals['_DELETESEALEDRESPONSE']._serialized_end=1033
-  _globals['_VAULTSERVICE']._serialized_start=1036
-  _globals['_VAULTSERVICE']._serialized_end=1518
+  _globals['_LISTSEALEDREQUEST']._serialized_end=845
+  _globals['_LISTSEALEDRESPONSE']._serialized_start=847
+  _globals['_LISTSEALEDRESPONSE']._serialized_end=923
+  _globals['_REVEALSEALEDREQUEST']._serialized_start=925
+  _globals['_REVEALSEALEDREQUEST']._serialized_end=965
+  _globals['_REVEALSEALEDRESPONSE']._serialized_start=967
+  _globals['_REVEALSEALEDRESPONSE']._serialized_end=1004
+  _globals['_DELETESEALEDREQUEST']._serialized_start=1006
+  _globals['_DELETESEALEDREQUEST']._serialized_end=1046
+  _globals['_DELETESEALEDRESPONSE']._serialized_start=1048
+  _globals['_DELETESEALEDRESPONSE']._serialized_end=1070
+  _globals['_VAULTSERVICE']._serialized_start=1073
+  _globals['_VAULTSERVICE']._serialized_end=1555
 # @@protoc_insertion_point(module_scope)

@@ -88,16 +88,20 @@ class Sealed(_message.Message):
     def __init__(self, sealed_id: _Optional[str] = ..., origins: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListSealedRequest(_message.Message):
-    __slots__ = ("limit",)
+    __slots__ = ("limit", "cursor")
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
     limit: int
-    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+    cursor: str
+    def __init__(self, limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class ListSealedResponse(_message.Message):
-    __slots__ = ("sealed",)
+    __slots__ = ("sealed", "next_cursor")
     SEALED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
     sealed: _containers.RepeatedCompositeFieldContainer[Sealed]
-    def __init__(self, sealed: _Optional[_Iterable[_Union[Sealed, _Mapping]]] = ...) -> None: ...
+    next_cursor: str
+    def __init__(self, sealed: _Optional[_Iterable[_Union[Sealed, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class RevealSealedRequest(_message.Message):
     __slots__ = ("sealed_id",)

@@ -6,7 +6,7 @@ The model's reasoning is left out: OpenAI returns it only to clients that reques
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from palyra.core.events import RunCancelled, RunFailed
 from palyra.core.ids import RunId
@@ -109,6 +109,25 @@ class ResponseBody(Struct, frozen=True, kw_only=True):
     usage: ResponseUsage | None = None
 
 
+class ResponseEvent(Struct, frozen=True, kw_only=True):
+    """One step of an answer. Which fields it has depends on its type."""
+
+    type: str
+    """`response.created`, `response.output_text.delta`, `response.completed` and so on."""
+    sequence_number: int
+    response: ResponseBody | UnsetType = UNSET
+    item_id: str | UnsetType = UNSET
+    output_index: int | UnsetType = UNSET
+    content_index: int | UnsetType = UNSET
+    item: OutputMessage | OutputCall | UnsetType = UNSET
+    part: OutputText | UnsetType = UNSET
+    delta: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    logprobs: list[JsonObject] | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+
+
 def id_of(run_id: RunId) -> str:
     """Return the response id of a run."""
     return f"{PREFIX}{run_id}"
@@ -208,11 +227,11 @@ class ResponseFormat:
             usage=usage_of(answer.usage),
         )
 
-    def _of_text(self, kind: str, **fields: object) -> bytes:
+    def _of_text(self, kind: str, **fields: Any) -> bytes:
         return self._event(kind, item_id=self._message_id, output_index=0, content_index=0, **fields)
 
-    def _event(self, kind: str, **fields: object) -> bytes:
-        event = {"type": kind, "sequence_number": self._number, **fields}
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        event = ResponseEvent(type=kind, sequence_number=self._number, **fields)
         self._number += 1
         return f"event: {kind}\ndata: ".encode() + _encode.encode(event) + b"\n\n"
 

@@ -96,7 +96,7 @@ class V1Routes:
                 body=_lazy("chat_request", "ChatRequest"),
                 answer=_lazy("chat_response", "ChatCompletion"),
                 failure=ERROR,
-                streams=True,
+                streams=(_lazy("chat_response", "ChatChunk"), ERROR),
             ),
             Operation(
                 "createResponse",
@@ -109,7 +109,7 @@ class V1Routes:
                 body=_lazy("responses_request", "ResponseRequest"),
                 answer=_lazy("responses_response", "ResponseBody"),
                 failure=ERROR,
-                streams=True,
+                streams=(_lazy("responses_response", "ResponseEvent"),),
             ),
             Operation(
                 "getResponse",

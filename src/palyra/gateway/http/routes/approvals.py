@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from palyra.core.ids import PrincipalId
 from palyra.core.message import AcceptedMessage
+from palyra.core.policy.approval import Approval
 from palyra.gateway.approval_export import chained
 from palyra.gateway.cursor import from_approval, from_grant, page, to_position
 from palyra.gateway.http.declaration import Routes, operation
@@ -57,7 +58,7 @@ class ApprovalRoutes(Routes):
         approvals, following = page(matching_approvals, limit, from_approval)
         return ApprovalPage(approvals=approvals, next_cursor=following)
 
-    @operation("followApprovals", "GET /console/v1/approvals/events", media=EVENTS)
+    @operation("followApprovals", "GET /console/v1/approvals/events", media=EVENTS, answer=Approval)
     async def events(self, principal: PrincipalId) -> ASGIApp:
         """Follow approval requests and answers."""
         position = ExitStack()

@@ -15,7 +15,7 @@ from palyra.gateway.http.declaration import Routes, operation
 from palyra.gateway.http.event_stream import EventStream
 from palyra.gateway.http.messages import cursor, number
 from palyra.gateway.http.operation import AFTER_SEQ, CURSOR, EVENTS, LAST_EVENT_ID, Parameter, page_limit
-from palyra.gateway.records.runs import CancelRequest, MessageRequest, RunPage, RunResponse, TapePage
+from palyra.gateway.records.runs import CancelRequest, MessageRequest, RunPage, RunResponse, TapeEntry, TapePage
 from palyra.gateway.stream_limit import StreamLimiter
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection, Engine
@@ -47,6 +47,7 @@ class RunRoutes(Routes):
         "POST /console/v1/chat",
         query=(KEY,),
         media=EVENTS,
+        answer=TapeEntry,
         headers=(
             ("x-palyra-run-id", "The run of the message."),
             ("x-palyra-session-id", "Its session."),
@@ -108,6 +109,7 @@ class RunRoutes(Routes):
         "GET /console/v1/runs/{run_id}/events",
         query=(AFTER_SEQ, LAST_EVENT_ID),
         media=EVENTS,
+        answer=TapeEntry,
         headers=(("x-palyra-run-id", "The run."),),
     )
     async def events(self, request: Request, principal: PrincipalId, run_id: str) -> EventStream | None:

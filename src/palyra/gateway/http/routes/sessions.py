@@ -14,7 +14,7 @@ from palyra.gateway.http.event_stream import EventStream
 from palyra.gateway.http.messages import cursor, flag, number
 from palyra.gateway.http.operation import AFTER_SEQ, CURSOR, EVENTS, LAST_EVENT_ID, Parameter, page_limit
 from palyra.gateway.http.routes.runs import TAPE_LIMIT, after_seq, tape_page
-from palyra.gateway.records.runs import TapePage
+from palyra.gateway.records.runs import TapeEntry, TapePage
 from palyra.gateway.records.sessions import (
     MessagePage,
     RenameRequest,
@@ -179,6 +179,7 @@ class SessionRoutes(Routes):
         "GET /console/v1/sessions/{session_id}/events",
         query=(AFTER_SEQ, LAST_EVENT_ID),
         media=EVENTS,
+        answer=TapeEntry,
         headers=(("x-palyra-session-id", "The session."),),
     )
     async def events(self, request: Request, principal: PrincipalId, session_id: str) -> EventStream:
