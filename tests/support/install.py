@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.support import weights
-from tests.support.needs import NEEDS, WEIGHTS, how_to_install
+from tests.support.needs import NEEDS, WEIGHTS, Need, how_to_install
 
 POSTGRES_SETTINGS = Path("/etc/postgresql-common/createcluster.conf")
 
@@ -22,10 +22,16 @@ def main() -> None:
         _install(packages)
     if WEIGHTS.lack():
         _fetch_weights()
-    still = [need for need in NEEDS if (need.package or need.command) and need.lack()]
+    still = [(need, why) for need in NEEDS if (need.package or need.command) and (why := need.lack())]
     if still:
-        names = ", ".join(need.name for need in still)
-        print(f"Missing: {names}. Tests that need them are skipped. Install: {how_to_install(still)}", flush=True)
+        names = ", ".join(_with_reason(need, why) for need, why in still)
+        how = how_to_install(need for need, _ in still)
+        print(f"Missing: {names}. Tests that need them are skipped. Install: {how}", flush=True)
+
+
+def _with_reason(need: Need, why: str) -> str:
+    # Installing does not help where the kernel forbids it, say.
+    return need.name if why.endswith("not installed") else f"{need.name} ({why.removesuffix('.')})"
 
 
 def _install(packages: list[str]) -> None:

@@ -60,4 +60,5 @@ def test_who_may_not_install_is_told_in_one_line_what_is_missing(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("Missing: ")]
     assert "openssl, git, curl," in line
+    assert f"model weights (they are not at {tmp_path}/" in line
     assert line.endswith("python3 tests/support/weights.py")
