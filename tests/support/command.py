@@ -9,6 +9,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from palyra.sandbox.base import Tier
+from palyra.sandbox.processes.tiers import tier_problem
 from tests.support.daemon import Daemon
 from tests.support.fork_server import ForkServer
 
@@ -65,6 +67,15 @@ def _forks() -> ForkServer:
     server = ForkServer("palyra")
     atexit.register(server.close)
     return server
+
+
+def beyond_sandbox(stderr: str) -> str:
+    """Return what a command that starts a daemon warned of beyond a missing sandbox, of which it warns first."""
+    if tier_problem(Tier.STRICT) is None:
+        return stderr
+    first, _, rest = stderr.partition("\n")
+    assert first.startswith("palyra: Agents cannot run programs, because the strict sandbox is not available: "), stderr
+    return rest
 
 
 def environ(home: Path) -> dict[str, str]:
