@@ -21,7 +21,8 @@ from palyra.journal.archive.backup import BackupManifest
 from palyra.journal.engines import sqlite
 from palyra.journal.engines.base import Connection
 from palyra.journal.offline import open_writer
-from palyra.journal.proof.tape_proof import open_snapshot, verify
+from palyra.journal.proof.journal_proof import verify
+from palyra.journal.snapshot import open_snapshot
 from palyra.runs.recording.session_writer import SessionWriter
 from tests.campaign import invariants
 from tests.campaign.clients import Sent

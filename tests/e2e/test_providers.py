@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from palyra.home import Home
-from palyra.journal.proof.tape_proof import open_snapshot
+from palyra.journal.snapshot import open_snapshot
 from palyra.settings import Settings
 from tests.e2e.conftest import NewDaemon
 from tests.e2e.test_cli_terminal import CTRL_C, ENTER, terminal

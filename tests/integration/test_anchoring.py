@@ -8,8 +8,9 @@ from palyra.background import anchoring
 from palyra.background.anchoring import AnchorWriter
 from palyra.journal.engines.base import StorageFull
 from palyra.journal.proof import anchors
+from palyra.journal.proof.journal_proof import verify
 from palyra.journal.proof.signing_key import KeySigner
-from palyra.journal.proof.tape_proof import ProofReport, verify
+from palyra.journal.proof.tape_proof import ProofReport
 from palyra.journal.stores import meta
 from tests.integration.cast import ECHO, on_sqlite
 from tests.integration.conftest import Begin

@@ -8,8 +8,8 @@ from palyra.core.events import ChildEnded, PolicyDecided, ToolFinished
 from palyra.core.limits import Limits
 from palyra.core.run.state import RunStatus
 from palyra.core.tool import CallOutcome, CallRuntime, JsonObject, Risk
+from palyra.journal.proof.journal_proof import verify
 from palyra.journal.proof.signing_key import is_signed
-from palyra.journal.proof.tape_proof import verify
 from palyra.providers.scripted import ScriptCall
 from palyra.tools.base import ToolContext, tool
 from tests.integration.cast import Door, first_calls

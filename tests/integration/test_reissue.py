@@ -17,7 +17,7 @@ from palyra.core.session import SessionArchivedError
 from palyra.core.tool import Risk
 from palyra.journal.engines.base import Connection
 from palyra.journal.projection.approvals_check import repair
-from palyra.journal.proof.tape_proof import entries_of
+from palyra.journal.proof.journal_proof import entries_of
 from palyra.policy.cedar_source import split
 from palyra.policy.gate import Gate
 from palyra.policy.loader import combine

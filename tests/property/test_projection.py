@@ -44,7 +44,7 @@ from palyra.journal.ledger import budget_warnings, embeddings, turns
 from palyra.journal.offline import OfflineWriter
 from palyra.journal.projection import replay_check
 from palyra.journal.projection.rebuild import rebuild
-from palyra.journal.proof.tape_proof import entries_of
+from palyra.journal.proof.journal_proof import entries_of
 from palyra.journal.stores import approvals, grants, runs, sessions
 from palyra.runs.recording.replay import replay
 from palyra.runs.recording.session_writer import SessionWriter

@@ -21,7 +21,7 @@ from palyra.journal.engines.base import Connection, Params, Row
 from palyra.journal.engines.postgres import PostgresConnection
 from palyra.journal.engines.sqlite import SqliteConnection
 from palyra.journal.migrate import migrate
-from palyra.journal.proof import anchors, tape_proof, untrusted_rows
+from palyra.journal.proof import anchors, journal_proof, untrusted_rows
 from palyra.journal.proof.anchors import Anchor, AnchorBody
 from palyra.journal.proof.signing_key import KeySigner
 from palyra.journal.proof.tape_proof import ProofReport
@@ -156,7 +156,7 @@ def undone(conn: Connection) -> Iterator[None]:
 
 
 def verified(conn: Connection, *, saved: Anchor | None = None, key: str | None = SIGNER.public_key) -> ProofReport:
-    return tape_proof.verify(conn, saved=saved, key=key)
+    return journal_proof.verify(conn, saved=saved, key=key)
 
 
 # -- the ways to change a journal

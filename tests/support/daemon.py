@@ -25,8 +25,10 @@ import msgspec
 
 from palyra.home import Home
 from palyra.journal.engines.base import Connection
+from palyra.journal.proof.journal_proof import verify
 from palyra.journal.proof.signing_key import public_key
-from palyra.journal.proof.tape_proof import ProofReport, open_snapshot, verify
+from palyra.journal.proof.tape_proof import ProofReport
+from palyra.journal.snapshot import open_snapshot
 from palyra.settings import JournalSettings, Settings
 from tests.support.fork_server import ForkedProcess, ForkServer
 

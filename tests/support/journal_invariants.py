@@ -11,7 +11,7 @@ from palyra.journal import tape
 from palyra.journal.engines.base import Connection
 from palyra.journal.projection import ledger_check
 from palyra.journal.projection.replay_check import check_session
-from palyra.journal.proof.tape_proof import entries_of, verify
+from palyra.journal.proof.journal_proof import entries_of, verify
 from palyra.journal.stores import messages
 
 

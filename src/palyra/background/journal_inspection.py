@@ -22,7 +22,8 @@ from palyra.journal.engines.throttled import PAUSE_SECONDS, JournalReadCancelled
 from palyra.journal.projection import replay_check
 from palyra.journal.proof import anchors, export
 from palyra.journal.proof.anchors import Anchor
-from palyra.journal.proof.tape_proof import ProofReport, open_snapshot
+from palyra.journal.proof.tape_proof import ProofReport
+from palyra.journal.snapshot import open_snapshot
 from palyra.journal.stats import Stats
 from palyra.settings import Settings
 

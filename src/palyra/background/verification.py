@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from palyra.background.journal_inspection import JournalInspector
 from palyra.core.errors import PalyraError, Unavailable
 from palyra.journal.engines.base import Connection, Engine
-from palyra.journal.proof.tape_proof import ProofProblem, check_ends
+from palyra.journal.proof.journal_proof import check_ends
+from palyra.journal.proof.tape_proof import ProofProblem
 
 CODE = "tape_unverified"
 FIRST_SECONDS = 5.0

@@ -12,7 +12,7 @@ from palyra.gateway.client.target import DaemonRecord, find_daemon
 from palyra.gateway.grpc.server import PortInUse, port_taken
 from palyra.home import Home
 from palyra.journal import migrate
-from palyra.journal.proof.tape_proof import open_snapshot
+from palyra.journal.snapshot import open_snapshot
 from palyra.journal.stores import meta
 from palyra.policy.current_policies import CurrentPolicies
 from palyra.providers.prices import CurrentPrices

@@ -10,7 +10,7 @@ from palyra.home import DaemonRunning, Home
 from palyra.journal.atomic_file import explain_write_errors
 from palyra.journal.engines import sqlite
 from palyra.journal.engines.base import Unit
-from palyra.journal.proof.tape_proof import JournalNotFound
+from palyra.journal.snapshot import JournalNotFound
 from palyra.secret_references import secret_of
 from palyra.settings import Settings
 

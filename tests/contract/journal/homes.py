@@ -17,8 +17,10 @@ from palyra.journal.engines.base import Connection, Row, Unit
 from palyra.journal.offline import OfflineWriter, open_writer
 from palyra.journal.proof import anchors
 from palyra.journal.proof.anchors import Anchor
+from palyra.journal.proof.journal_proof import verify
 from palyra.journal.proof.signing_key import KeySigner, load_or_create, public_key
-from palyra.journal.proof.tape_proof import ProofReport, open_snapshot, verify
+from palyra.journal.proof.tape_proof import ProofReport
+from palyra.journal.snapshot import open_snapshot
 from palyra.journal.stores import leases, meta
 from palyra.runs.recording.replay import replay
 from palyra.runs.recording.run_writer import write_run

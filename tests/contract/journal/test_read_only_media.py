@@ -14,13 +14,13 @@ from palyra.home import Home
 from palyra.journal.archive import backup
 from palyra.journal.engines.sqlite import JournalLogNotReadable
 from palyra.journal.projection import replay_check
-from palyra.journal.proof import signing_key, tape_proof
+from palyra.journal.proof import journal_proof, signing_key
 from palyra.journal.proof.signing_key import KeySigner
 from palyra.journal.proof.tape_proof import ProofReport
 from palyra.settings import Settings
 from tests.contract.database import SqliteDatabase, migrated
 from tests.contract.journal.builders import a_session_id, a_title, write_down
-from tests.contract.journal.proof.test_tape_proof import write_journal
+from tests.contract.journal.proof.test_journal_proof import write_journal
 from tests.support.builders import AT
 from tests.support.needs import skip
 
@@ -134,4 +134,4 @@ def test_a_backup_can_be_made_from_there_and_verified_there(written: Home, tmp_p
 
 def test_its_last_anchor_can_be_printed_there(written: Home) -> None:
     with unwritable(written.path):
-        assert tape_proof.latest_anchor(written, Settings()) is not None
+        assert journal_proof.latest_anchor(written, Settings()) is not None

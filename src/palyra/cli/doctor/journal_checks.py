@@ -14,7 +14,7 @@ from palyra.core.errors import PalyraError
 from palyra.gateway.client.target import find_daemon
 from palyra.home import Home
 from palyra.journal import migrate
-from palyra.journal.proof import tape_proof
+from palyra.journal.snapshot import open_snapshot
 from palyra.journal.stores import sessions
 from palyra.journal.vault import secrets
 from palyra.journal.vault.vault_key import VaultKeySource
@@ -36,7 +36,7 @@ def check_journal(home: Home, settings: Settings) -> Iterator[Check]:
             yield Check("journal", OK, "does not exist yet", "The first start creates it.")
         return
     try:
-        with tape_proof.open_snapshot(home, settings) as conn:
+        with open_snapshot(home, settings) as conn:
             schema, known_count = migrate.current(conn), migrate.steps(conn.dialect.name)[-1].number
             newest_ms = sessions.newest_ms(conn) if schema == known_count else 0
     except Exception as error:
@@ -73,7 +73,7 @@ def check_times(newest_ms: int) -> Iterator[Check]:
 def check_vault(home: Home, settings: Settings) -> Iterator[Check]:
     """Check that the stored secrets can be decrypted."""
     try:
-        with tape_proof.open_snapshot(home, settings) as conn:
+        with open_snapshot(home, settings) as conn:
             sealed = secrets.keys(conn)
         if not sealed:
             return

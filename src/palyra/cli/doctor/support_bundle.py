@@ -16,7 +16,7 @@ from palyra.core.text.redaction import redact
 from palyra.core.version import VERSION
 from palyra.journal import stats
 from palyra.journal.atomic_file import atomic_file
-from palyra.journal.proof import tape_proof
+from palyra.journal.snapshot import open_snapshot
 
 LOG_LINES = 2_000
 
@@ -46,7 +46,7 @@ def write_bundle(invocation: Invocation, path: Path, checks: list[Check]) -> lis
 
 
 def _journal(invocation: Invocation) -> str:
-    with tape_proof.open_snapshot(invocation.home, invocation.settings) as conn:
+    with open_snapshot(invocation.home, invocation.settings) as conn:
         return _json(stats.gather(conn, invocation.home))
 
 

@@ -15,7 +15,7 @@ from palyra.core.clock import to_ms
 from palyra.core.ids import parse_ulid
 from palyra.journal.proof.attestations import FoundAttestation, find, find_in
 from palyra.journal.proof.signing_key import public_key
-from palyra.journal.proof.tape_proof import open_snapshot
+from palyra.journal.snapshot import open_snapshot
 from palyra.journal.stores import runs
 
 

@@ -22,9 +22,10 @@ from palyra.journal.atomic_file import atomic_file, explain_write_errors
 from palyra.journal.engines.base import Connection
 from palyra.journal.projection import rebuild, replay_check
 from palyra.journal.projection.rebuild import RebuildReport
-from palyra.journal.proof import export, export_proof, tape_proof
+from palyra.journal.proof import anchors, export, export_proof, journal_proof
 from palyra.journal.proof.anchors import Anchor
 from palyra.journal.proof.tape_proof import ProofProblem, ProofReport
+from palyra.journal.snapshot import open_snapshot
 from palyra.journal.stats import Stats
 from palyra.journal.stores import sessions
 from palyra.settings import Settings
@@ -70,7 +71,7 @@ def verify_journal(invocation: Invocation, *, anchor: Path | None, export_file: 
     if export_file is not None and deep:
         raise click.UsageError("--deep and --file cannot be used together: --deep checks a journal, --file an export.")
     try:
-        saved = tape_proof.read_anchor(anchor.read_bytes()) if anchor is not None else None
+        saved = anchors.read_anchor(anchor.read_bytes()) if anchor is not None else None
         if export_file is not None:
             return _verify_file(invocation, export_file, saved)
         if deep:
@@ -93,7 +94,7 @@ def verify_journal(invocation: Invocation, *, anchor: Path | None, export_file: 
 @journal.command("anchor")
 def print_anchor(invocation: Invocation) -> None:
     """Print the journal's latest anchor. Store it on another machine, to check later with `verify --anchor`."""
-    anchor = tape_proof.latest_anchor(invocation.home, invocation.settings)
+    anchor = journal_proof.latest_anchor(invocation.home, invocation.settings)
     if anchor is None:
         raise AnchorMissing
     show_json(anchor)
@@ -118,9 +119,9 @@ def export_journal(invocation: Invocation, *, session: str | None, since: Path |
     """Export the tapes as JSON lines. Verify the export with `palyra journal verify --file EXPORT`."""
     from palyra.daemon.process.system_clock import SystemClock
 
-    anchor = tape_proof.read_anchor(since.read_bytes()) if since is not None else None
+    anchor = anchors.read_anchor(since.read_bytes()) if since is not None else None
     made_at = SystemClock().now()
-    with tape_proof.open_snapshot(invocation.home, invocation.settings) as conn:
+    with open_snapshot(invocation.home, invocation.settings) as conn:
         session_id = _session_id(conn, session, now_ms=to_ms(made_at)) if session is not None else None
         if output is None:
             with explain_write_errors(Path("the output")):
@@ -152,7 +153,7 @@ def _session_id(conn: Connection, name: str, *, now_ms: int) -> SessionId:
 @journal.command("stats")
 def show_stats(invocation: Invocation) -> None:
     """Show the size of the journal and what it contains."""
-    with tape_proof.open_snapshot(invocation.home, invocation.settings) as conn:
+    with open_snapshot(invocation.home, invocation.settings) as conn:
         matching_stats = stats.gather(conn, invocation.home)
     invocation.report(matching_stats, _table(matching_stats))
 
@@ -170,7 +171,7 @@ def rebuild_journal(invocation: Invocation) -> Exit:
 
     settings = invocation.settings
     now_ms = to_ms(SystemClock().now())
-    with tape_proof.open_snapshot(invocation.home, settings):
+    with open_snapshot(invocation.home, settings):
         pass  # Locking a home creates it; one without a journal must not be created here.
     with offline.hold_home(invocation.home), offline.open_writer(invocation.home, settings) as units:
         done = rebuild.rebuild(units, folder=invocation.home.path, now_ms=now_ms)
@@ -183,7 +184,7 @@ def rebuild_journal(invocation: Invocation) -> Exit:
 
 def walk(home: Home, settings: Settings, *, saved: bytes | None = None) -> ProofReport:
     """Verify a home's journal; `saved` is an anchor that was stored elsewhere."""
-    anchor = tape_proof.read_anchor(saved) if saved is not None else None
+    anchor = anchors.read_anchor(saved) if saved is not None else None
     return replay_check.verify_with_archive(home, settings, saved=anchor)
 
 

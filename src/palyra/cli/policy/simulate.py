@@ -154,7 +154,7 @@ def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime
     Without FILES, uses the current policies of the home. The latest runs come first. Calls that a grant covered then
     count as still covered. Works with or without a running daemon.
     """
-    from palyra.journal.proof import tape_proof
+    from palyra.journal.snapshot import open_snapshot
     from palyra.journal.stores import policy_decisions
 
     gate = Gate(load_files(files) if files else load(invocation.home))
@@ -164,7 +164,7 @@ def simulate(invocation: Invocation, files: tuple[Path, ...], *, since: datetime
     verdicts: Counter[str] = Counter()
     began = time.perf_counter()
     with (
-        tape_proof.open_snapshot(invocation.home, invocation.settings) as conn,
+        open_snapshot(invocation.home, invocation.settings) as conn,
         ProgressIndicator("Replaying calls") as progress,
     ):
         since_ms = to_ms(since.astimezone()) if since is not None else 0

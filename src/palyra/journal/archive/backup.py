@@ -38,8 +38,10 @@ from palyra.journal.engines.base import Connection, StorageFull
 from palyra.journal.projection import replay_check
 from palyra.journal.proof import anchors
 from palyra.journal.proof.anchors import Anchor
+from palyra.journal.proof.journal_proof import verify
 from palyra.journal.proof.signing_key import public_key
-from palyra.journal.proof.tape_proof import JournalNotFound, ProofProblem, ProofReport, open_snapshot, verify
+from palyra.journal.proof.tape_proof import ProofProblem, ProofReport
+from palyra.journal.snapshot import JournalNotFound, open_snapshot
 from palyra.journal.stores import meta, rotated_tapes
 from palyra.settings import Settings
 

@@ -26,7 +26,7 @@ from palyra.journal.migrate import SchemaVersionUnsupported
 from palyra.journal.offline import hold_home, open_writer
 from palyra.journal.proof import anchors, signing_key
 from palyra.journal.proof.signing_key import JournalKeyMissing
-from palyra.journal.proof.tape_proof import open_snapshot
+from palyra.journal.snapshot import open_snapshot
 from palyra.journal.stores import meta
 from palyra.journal.stores.rotated_tapes import ARCHIVE
 

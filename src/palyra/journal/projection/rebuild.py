@@ -17,7 +17,8 @@ from palyra.journal.offline import OfflineWriter
 from palyra.journal.projection import approvals_check, ledger_check
 from palyra.journal.projection.approvals_check import archived_rows, orphaned_approvals, orphaned_grants, repair
 from palyra.journal.projection.replay_check import check_search_index, compare, sessions_of
-from palyra.journal.proof.tape_proof import ProofProblem, entries_of
+from palyra.journal.proof.journal_proof import entries_of
+from palyra.journal.proof.tape_proof import ProofProblem
 from palyra.journal.stores import approvals, grants, messages, runs, sessions
 
 

@@ -26,8 +26,10 @@ from palyra.journal.projection.approvals_check import (
 )
 from palyra.journal.proof.anchors import Anchor
 from palyra.journal.proof.export_proof import verify_file
+from palyra.journal.proof.journal_proof import entries_of, verify
 from palyra.journal.proof.signing_key import public_key
-from palyra.journal.proof.tape_proof import ProofProblem, ProofReport, entries_of, open_snapshot, verify
+from palyra.journal.proof.tape_proof import ProofProblem, ProofReport
+from palyra.journal.snapshot import open_snapshot
 from palyra.journal.stores import messages, rotated_tapes, runs, sessions
 from palyra.settings import Settings
 

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from palyra.core.errors import Invalid
 from palyra.core.ids import SessionId
 from palyra.journal.engines.base import Connection
 
@@ -22,6 +23,10 @@ PAGE_BYTES = 1024 * 1024
 SLICE_ANCHORS = 10
 
 _encode = msgspec.json.Encoder()
+
+
+class AnchorInvalid(Invalid):
+    """The file does not contain an anchor. Give a file with the output of `palyra journal anchor`."""
 
 
 class Signer(Protocol):
@@ -45,6 +50,9 @@ class AnchorBody(Struct, frozen=True, kw_only=True):
     """Session, sequence number and hash of the entry there."""
 
 
+decode_body = msgspec.json.Decoder(AnchorBody).decode
+
+
 class Anchor(Struct, frozen=True, kw_only=True):
     """An anchor as it is stored and printed: the body byte for byte as it was signed."""
 
@@ -62,6 +70,14 @@ class MovedTape:
     session_id: SessionId
     tape_seq: int
     hash: str
+
+
+def read_anchor(data: bytes) -> Anchor:
+    """Read an anchor that was printed earlier."""
+    try:
+        return msgspec.json.decode(data, type=Anchor)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise AnchorInvalid from error
 
 
 def moved_tapes(conn: Connection) -> list[MovedTape]:

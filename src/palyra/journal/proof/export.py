@@ -21,8 +21,8 @@ from palyra.core.version import VERSION
 from palyra.journal.engines.base import Connection
 from palyra.journal.engines.tape_head import TapeHead
 from palyra.journal.proof import anchors
-from palyra.journal.proof.anchors import Anchor, AnchorBody
-from palyra.journal.proof.tape_proof import entries_of
+from palyra.journal.proof.anchors import Anchor, decode_body
+from palyra.journal.proof.journal_proof import entries_of
 from palyra.journal.stores import meta, rotated_tapes
 from palyra.journal.stores.rotated_tapes import RotatedTape
 from palyra.journal.tape import GENESIS
@@ -31,7 +31,6 @@ FORMAT = 1
 SLICE = 500
 
 _encoder = msgspec.json.Encoder()
-_body = msgspec.json.Decoder(AnchorBody)
 
 
 class SessionRotated(Conflict):
@@ -257,7 +256,7 @@ def _ends_at(conn: Connection, since: Anchor) -> dict[SessionId, TapeHead]:
     while page := anchors.after(conn, number, limit=SLICE):
         for anchor in page:
             number = anchor.number
-            for session_id, seq, digest in _body.decode(anchor.body).tapes:
+            for session_id, seq, digest in decode_body(anchor.body).tapes:
                 ends[SessionId(session_id)] = TapeHead(seq, digest)
             if number == since.number:
                 if anchor != since:

@@ -22,7 +22,7 @@ from palyra.journal.engines.base import JournalError
 from palyra.journal.offline import hold_home
 from palyra.journal.projection import replay_check
 from palyra.journal.proof.signing_key import JournalKeyMissing
-from palyra.journal.proof.tape_proof import JournalNotFound
+from palyra.journal.snapshot import JournalNotFound
 from palyra.journal.stores import meta
 from palyra.settings import JournalSettings, Settings
 from tests.contract.journal.builders import CountedIds, a_session_id

@@ -27,7 +27,7 @@ from palyra.journal.engines.base import (
     WorkAvailable,
 )
 from palyra.journal.engines.sqlite_engine import SqliteEngine
-from palyra.journal.proof.tape_proof import verify
+from palyra.journal.proof.journal_proof import verify
 from palyra.journal.stores import meta
 from tests.contract.database import SqliteDatabase, closed, migrated
 from tests.contract.journal.builders import a_session_id, a_title, begin, occupied, queued, write_down

@@ -10,9 +10,11 @@ import pytest
 from palyra.home import Home
 from palyra.journal.engines.base import Connection, Engine, JournalDamaged, StorageUnavailable
 from palyra.journal.engines.postgres import DatabaseUrlInvalid
-from palyra.journal.proof import anchors, signing_key, tape_proof
+from palyra.journal.proof import anchors, journal_proof, signing_key
+from palyra.journal.proof.anchors import AnchorInvalid
 from palyra.journal.proof.signing_key import KeySigner
-from palyra.journal.proof.tape_proof import AnchorInvalid, JournalNotFound, ProofProblem, ProofReport
+from palyra.journal.proof.tape_proof import ProofProblem, ProofReport
+from palyra.journal.snapshot import JournalNotFound, open_snapshot
 from palyra.journal.stores import meta
 from palyra.settings import JournalSettings, Settings
 from tests.contract.database import Database, PostgresDatabase, SqliteDatabase, migrated
@@ -22,9 +24,9 @@ from tests.support.sqlite_file import opened
 JOURNAL = "01JGKK8F5E000000000000000J"
 
 
-def verify_home(home: Home, settings: Settings, *, saved: anchors.Anchor | None = None) -> tape_proof.ProofReport:
-    with tape_proof.open_snapshot(home, settings) as conn:
-        return tape_proof.verify(conn, saved=saved, key=signing_key.public_key(home.key))
+def verify_home(home: Home, settings: Settings, *, saved: anchors.Anchor | None = None) -> ProofReport:
+    with open_snapshot(home, settings) as conn:
+        return journal_proof.verify(conn, saved=saved, key=signing_key.public_key(home.key))
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def settings_of(database: Database) -> Settings:
 
 
 def report(database: Database, place: Home, saved: bytes | None = None) -> ProofReport:
-    anchor = tape_proof.read_anchor(saved) if saved is not None else None
+    anchor = anchors.read_anchor(saved) if saved is not None else None
     return verify_home(place, settings_of(database), saved=anchor)
 
 
@@ -109,7 +111,7 @@ async def test_a_journal_can_be_verified_while_a_unit_is_at_work(
 
 @pytest.mark.usefixtures("journal")
 def test_the_latest_anchor_can_be_printed_kept_and_shown_again(database: Database, place: Home) -> None:
-    anchor = tape_proof.latest_anchor(place, settings_of(database))
+    anchor = journal_proof.latest_anchor(place, settings_of(database))
     assert anchor is not None
     printed = msgspec.json.encode(anchor)
     assert report(database, place, printed).ok
@@ -117,7 +119,7 @@ def test_the_latest_anchor_can_be_printed_kept_and_shown_again(database: Databas
     for table in ("anchors", "anchored"):
         database.change(f"DELETE FROM {table}")
 
-    assert tape_proof.latest_anchor(place, settings_of(database)) is None
+    assert journal_proof.latest_anchor(place, settings_of(database)) is None
     assert report(database, place).ok
     (problem,) = report(database, place, printed).problems
     assert "rolled back" in problem.what
@@ -157,7 +159,7 @@ def test_a_home_without_a_key_goes_by_that_of_the_journal(database: Database, pl
 )
 def test_a_file_that_holds_no_anchor_is_refused(data: bytes) -> None:
     with pytest.raises(AnchorInvalid):
-        tape_proof.read_anchor(data)
+        anchors.read_anchor(data)
 
 
 # -- every column
@@ -367,5 +369,5 @@ def test_what_is_wrong_with_the_ends_is_named(
 
 
 def ends(database: Database, place: Home, signer: KeySigner) -> list[ProofProblem]:
-    with tape_proof.open_snapshot(place, settings_of(database)) as conn:
-        return tape_proof.check_ends(conn, key=signer.public_key)
+    with open_snapshot(place, settings_of(database)) as conn:
+        return journal_proof.check_ends(conn, key=signer.public_key)
