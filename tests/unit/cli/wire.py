@@ -61,7 +61,7 @@ def a_session(**changes: object) -> dict[str, object]:
 
 def the_session(**changes: object) -> pb.Session:
     """Return a session as gRPC carries it."""
-    return convert.from_session(msgspec.convert(a_session(**changes), Session))
+    return convert.to_message(pb.Session, msgspec.convert(a_session(**changes), Session))
 
 
 def resolved(**changes: object) -> pb.ResolveSessionResponse:
@@ -76,7 +76,7 @@ def listed(*sessions: pb.Session, next_cursor: str = "") -> pb.ListSessionsRespo
 
 def the_run(**changes: object) -> pb.Run:
     """Return a run as gRPC carries it."""
-    return convert.from_run(msgspec.convert(a_run(**changes), RunRecord))
+    return convert.to_message(pb.Run, msgspec.convert(a_run(**changes), RunRecord))
 
 
 def accepted(**changes: Any) -> pb.RouteMessageResponse:

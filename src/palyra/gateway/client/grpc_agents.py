@@ -40,12 +40,12 @@ class AgentCalls:
     def bind(self, agent_id: str, session_id: str) -> Session:
         """Make an agent answer in a session."""
         request = pb.BindAgentRequest(agent_id=agent_id, session_id=session_id)
-        return convert.to_session(self._ask("BindAgent", request, pb.BindAgentResponse).session)
+        return convert.to_record(Session, self._ask("BindAgent", request, pb.BindAgentResponse).session)
 
     def unbind(self, session_id: str) -> Session:
         """Make the default agent answer in the session again."""
         request = pb.UnbindAgentRequest(session_id=session_id)
-        return convert.to_session(self._ask("UnbindAgent", request, pb.UnbindAgentResponse).session)
+        return convert.to_record(Session, self._ask("UnbindAgent", request, pb.UnbindAgentResponse).session)
 
     def resolve(self, session_id: str | None) -> tuple[Agent, str]:
         """Return which agent would answer in a session, or in a new one, and why."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from google.protobuf.message import Message
+from msgspec import ValidationError
 
 from palyra.core.events import InputMode
 from palyra.core.message import AcceptedMessage
@@ -37,23 +38,25 @@ class GrpcCalls:
 
     def status(self) -> DaemonStatus:
         """Return the status of each part of the daemon."""
-        return convert.to_status(self.ask("GetHealth", pb.GetHealthRequest(parts=True), pb.GetHealthResponse))
+        answer = self.ask("GetHealth", pb.GetHealthRequest(parts=True), pb.GetHealthResponse)
+        return convert.to_record(DaemonStatus, answer)
 
     def resolve(self, ref: SessionRef) -> Session:
         """Find or create a session."""
         request = pb.ResolveSessionRequest(session=convert.from_session_ref(ref))
-        return convert.to_session(self.ask("ResolveSession", request, pb.ResolveSessionResponse).session)
+        return convert.to_record(Session, self.ask("ResolveSession", request, pb.ResolveSessionResponse).session)
 
     def sessions(self, *, archived: bool, limit: int, cursor: str | None) -> SessionPage:
         """Return a page of the sessions, the latest first."""
         request = pb.ListSessionsRequest(archived=archived, limit=limit, cursor=cursor)
         page = self.ask("ListSessions", request, pb.ListSessionsResponse)
-        return SessionPage(sessions=tuple(map(convert.to_session, page.sessions)), next_cursor=page.next_cursor or None)
+        sessions = tuple(convert.to_record(Session, one) for one in page.sessions)
+        return SessionPage(sessions=sessions, next_cursor=page.next_cursor or None)
 
     def cleanup(self, session_id: str) -> Session:
         """Cancel the active runs of a session, archive it, and free its key."""
         request = pb.CleanupSessionRequest(session_id=session_id)
-        return convert.to_session(self.ask("CleanupSession", request, pb.CleanupSessionResponse).session)
+        return convert.to_record(Session, self.ask("CleanupSession", request, pb.CleanupSessionResponse).session)
 
     def send(
         self,
@@ -71,15 +74,15 @@ class GrpcCalls:
             message=convert.from_message(text, session, mode=mode, key=key, model=model, task=task)
         )
         answer = self.ask("RouteMessage", request, pb.RouteMessageResponse, timeout=timeout)
-        return convert.to_accepted(answer.accepted)
+        return convert.to_record(AcceptedMessage, answer.accepted)
 
     def cancel(self, run_id: str, *, reason: str | None) -> RunRecord:
         """Request cancellation of a run."""
         request = pb.CancelRunRequest(run_id=run_id, reason=reason)
         answer = self.ask("CancelRun", request, pb.CancelRunResponse)
         try:
-            return convert.to_run(answer.run)
-        except ValueError as error:
+            return convert.to_record(RunRecord, answer.run)
+        except ValidationError as error:
             raise DaemonResponseInvalid from error
 
     def attach_run(

@@ -52,11 +52,11 @@ class AgentMethods:
 
     async def bind_agent(self, request: pb.BindAgentRequest, principal: PrincipalId) -> pb.BindAgentResponse:
         session = await self._doors.bind(principal, request.agent_id, request.session_id)
-        return pb.BindAgentResponse(session=convert.from_session(session))
+        return pb.BindAgentResponse(session=convert.to_message(pb.Session, session))
 
     async def unbind_agent(self, request: pb.UnbindAgentRequest, principal: PrincipalId) -> pb.UnbindAgentResponse:
         session = await self._doors.unbind(principal, request.session_id)
-        return pb.UnbindAgentResponse(session=convert.from_session(session))
+        return pb.UnbindAgentResponse(session=convert.to_message(pb.Session, session))
 
     async def resolve_agent(self, request: pb.ResolveAgentRequest, principal: PrincipalId) -> pb.ResolveAgentResponse:
         agent, reason = await self._doors.resolve(principal, request.session_id or None)

@@ -7,12 +7,12 @@ from datetime import timedelta
 import msgspec
 
 from palyra.core.ids import PrincipalId
-from palyra.core.policy.approval import Approval, ApprovalScope, Grant
-from palyra.core.policy.effect import Effect
+from palyra.core.policy.approval import ApprovalScope
 from palyra.core.tool import JsonObject
 from palyra.gateway.approval_export import chained
 from palyra.gateway.cursor import from_approval, from_grant, page, to_position
 from palyra.gateway.error_status import RequestInvalid
+from palyra.gateway.grpc.convert import to_message, to_messages
 from palyra.gateway.grpc.methods import Handler, Methods, send
 from palyra.gateway.grpc.pb import approvals_pb2 as pb
 from palyra.gateway.grpc.server_call import ServerCall
@@ -24,7 +24,6 @@ SERVICE = pb.DESCRIPTOR.services_by_name["ApprovalsService"].full_name
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 LINES_BYTES = 256 * 1024
-_encode = msgspec.json.Encoder()
 _arguments = msgspec.json.Decoder(JsonObject)
 
 
@@ -60,15 +59,17 @@ class ApprovalMethods:
         before = to_position(request.cursor) if request.cursor else None
         approvals = await self._doors.page(principal, only_open=request.only_open, before=before, limit=limit + 1)
         listed, following = page(approvals, limit, from_approval)
-        return pb.ListApprovalsResponse(approvals=map(_approval, listed), next_cursor=following)
+        return pb.ListApprovalsResponse(approvals=to_messages(pb.Approval, listed), next_cursor=following)
 
     async def get_approval(self, request: pb.GetApprovalRequest, principal: PrincipalId) -> pb.GetApprovalResponse:
-        return pb.GetApprovalResponse(approval=_approval(await self._doors.get(principal, request.approval_id)))
+        approval = await self._doors.get(principal, request.approval_id)
+        return pb.GetApprovalResponse(approval=to_message(pb.Approval, approval))
 
     async def reveal_approval(
         self, request: pb.RevealApprovalRequest, principal: PrincipalId
     ) -> pb.RevealApprovalResponse:
-        return pb.RevealApprovalResponse(approval=_approval(await self._doors.reveal(principal, request.approval_id)))
+        approval = await self._doors.reveal(principal, request.approval_id)
+        return pb.RevealApprovalResponse(approval=to_message(pb.Approval, approval))
 
     async def resolve_approval(
         self, request: pb.ResolveApprovalRequest, principal: PrincipalId
@@ -83,20 +84,12 @@ class ApprovalMethods:
             arguments=_object(request.arguments) if request.arguments else None,
             pattern=request.pattern,
         )
-        return pb.ResolveApprovalResponse(approval=_approval(resolved))
+        return pb.ResolveApprovalResponse(approval=to_message(pb.Approval, resolved))
 
     async def reissue_approval(
         self, request: pb.ReissueApprovalRequest, principal: PrincipalId
     ) -> pb.ReissueApprovalResponse:
-        accepted = await self._intake.reissue(principal, request.approval_id)
-        return pb.ReissueApprovalResponse(
-            run_id=accepted.run_id,
-            session_id=accepted.session_id,
-            after_seq=accepted.after_seq,
-            queued=accepted.queued,
-            waiting_for=accepted.waiting_for or "",
-            repeated=accepted.repeated,
-        )
+        return to_message(pb.ReissueApprovalResponse, await self._intake.reissue(principal, request.approval_id))
 
     async def watch_approvals(
         self, request: pb.WatchApprovalsRequest, call: ServerCall, principal: PrincipalId
@@ -104,7 +97,7 @@ class ApprovalMethods:
         async with aclosing(self._watch.follow(principal)) as news:
             async for some in news:
                 if some:
-                    answer = pb.WatchApprovalsResponse(approvals=map(_approval, some))
+                    answer = pb.WatchApprovalsResponse(approvals=to_messages(pb.Approval, some))
                     await send(call, answer, seconds=self._patience())
 
     async def export_approvals(
@@ -124,10 +117,10 @@ class ApprovalMethods:
         before = to_position(request.cursor) if request.cursor else None
         grants = await self._doors.grants(principal, before=before, limit=limit + 1)
         listed, following = page(grants, limit, from_grant)
-        return pb.ListGrantsResponse(grants=map(_grant, listed), next_cursor=following)
+        return pb.ListGrantsResponse(grants=to_messages(pb.Grant, listed), next_cursor=following)
 
     async def revoke_grant(self, request: pb.RevokeGrantRequest, principal: PrincipalId) -> pb.RevokeGrantResponse:
-        return pb.RevokeGrantResponse(grant=_grant(await self._doors.revoke(principal, request.grant_id)))
+        return pb.RevokeGrantResponse(grant=to_message(pb.Grant, await self._doors.revoke(principal, request.grant_id)))
 
 
 def _limit(requested: int) -> int:
@@ -154,62 +147,3 @@ def _object(raw: bytes) -> JsonObject:
         return _arguments.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise RequestInvalid("arguments must be a JSON object.") from None
-
-
-def _effect(effect: Effect) -> pb.Effect:
-    return pb.Effect(
-        risk=effect.risk.value,
-        summary=effect.summary,
-        detail=effect.detail,
-        paths=effect.paths,
-        hosts=effect.hosts,
-        command=effect.command,
-        kind=effect.kind,
-        credentials=effect.credentials,
-        access=effect.access.value if effect.access is not None else "",
-    )
-
-
-def _approval(one: Approval) -> pb.Approval:
-    return pb.Approval(
-        approval_id=one.approval_id,
-        principal=one.principal,
-        session_id=one.session_id,
-        run_id=one.run_id,
-        call_id=one.call_id,
-        agent_id=one.agent_id,
-        tool=one.tool,
-        arguments=_encode.encode(one.arguments),
-        effect=_effect(one.effect),
-        reason=one.reason,
-        policies=one.policies,
-        policy_hash=one.policy_hash,
-        labels=one.labels,
-        requested_at=one.requested_at,
-        expires_at=one.expires_at,
-        decision=one.decision or "",
-        scope=one.scope.value if one.scope else "",
-        answered_at=one.answered_at,
-        answered_by=one.answered_by or "",
-        answer=one.answer,
-        reissued_as=one.reissued_as or "",
-        edited_arguments=_encode.encode(one.edited_arguments) if one.edited_arguments is not None else b"",
-        pattern=one.pattern,
-    )
-
-
-def _grant(one: Grant) -> pb.Grant:
-    return pb.Grant(
-        grant_id=one.grant_id,
-        principal=one.principal,
-        agent_id=one.agent_id,
-        tool=one.tool,
-        kind=one.kind,
-        policy_hash=one.policy_hash,
-        label=one.label,
-        scope=one.scope.value,
-        session_id=one.session_id or "",
-        granted_at=one.granted_at,
-        expires_at=one.expires_at,
-        revoked_at=one.revoked_at,
-    )

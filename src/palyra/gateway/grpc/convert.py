@@ -3,22 +3,25 @@
 The client pays for each import at every start, so nothing of the server is imported here.
 """
 
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
+from datetime import UTC
+from functools import cache
+from typing import Any, TypeVar, cast, get_args
 
+import msgspec
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from msgspec import Struct
+from msgspec.structs import fields
 
 from palyra.core.agent import Agent
 from palyra.core.events import Entry, InputMode
 from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
-from palyra.core.limits import LimitKind, Limits
-from palyra.core.message import AcceptedMessage, clean_text
-from palyra.core.run.record import RunRecord
-from palyra.core.run.state import RunStatus
-from palyra.core.session import Session, SessionNameInvalid, SessionRef
-from palyra.core.spending.usage import Usage
+from palyra.core.limits import Limits
+from palyra.core.message import clean_text
+from palyra.core.session import SessionNameInvalid, SessionRef
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
-from palyra.gateway.records.daemon import DaemonPart, DaemonStatus
 
 MODES = {
     pb.MODE_UNSPECIFIED: InputMode.QUEUE,
@@ -27,6 +30,10 @@ MODES = {
     pb.MODE_INTERRUPT: InputMode.INTERRUPT,
 }
 
+M = TypeVar("M", bound=Message)
+R = TypeVar("R", bound=Struct)
+
+_encode = msgspec.json.Encoder().encode
 _NUMBERS = {mode: number for number, mode in MODES.items()}
 
 
@@ -45,13 +52,7 @@ def from_message(
 
 def to_session_ref(ref: pb.SessionRef) -> SessionRef:
     """Read a session reference; an empty name counts as not set."""
-    return SessionRef(
-        session_id=ref.session_id or None,
-        key=ref.key or None,
-        label=ref.label or None,
-        require_existing=ref.require_existing,
-        reset=ref.reset,
-    )
+    return to_record(SessionRef, ref)
 
 
 def from_session_ref(ref: SessionRef) -> pb.SessionRef:
@@ -60,41 +61,7 @@ def from_session_ref(ref: SessionRef) -> pb.SessionRef:
         value = getattr(ref, name)
         if value is not None and not clean_text(value, what=name):
             raise SessionNameInvalid
-    return pb.SessionRef(
-        session_id=ref.session_id,
-        key=ref.key,
-        label=ref.label,
-        require_existing=ref.require_existing,
-        reset=ref.reset,
-    )
-
-
-def from_accepted(accepted: AcceptedMessage) -> pb.Accepted:
-    return pb.Accepted(
-        run_id=accepted.run_id,
-        session_id=accepted.session_id,
-        after_seq=accepted.after_seq,
-        steered=accepted.steered,
-        queued=accepted.queued,
-        waiting_for=accepted.waiting_for or "",
-        repeated=accepted.repeated,
-        sealed=accepted.sealed,
-        removed=accepted.removed,
-    )
-
-
-def to_accepted(accepted: pb.Accepted) -> AcceptedMessage:
-    return AcceptedMessage(
-        run_id=RunId(accepted.run_id),
-        session_id=SessionId(accepted.session_id),
-        after_seq=accepted.after_seq,
-        steered=accepted.steered,
-        queued=accepted.queued,
-        waiting_for=accepted.waiting_for or None,
-        repeated=accepted.repeated,
-        sealed=accepted.sealed,
-        removed=accepted.removed,
-    )
+    return to_message(pb.SessionRef, ref)
 
 
 def from_entries(entries: Iterable[Entry]) -> list[pb.TapeEntry]:
@@ -124,104 +91,14 @@ def to_entry_json(entry: pb.TapeEntry) -> str:
     ).to_json()
 
 
-def from_run(run: RunRecord) -> pb.Run:
-    return pb.Run(
-        run_id=run.run_id,
-        session_id=run.session_id,
-        agent_id=run.agent_id,
-        status=run.status.value,
-        reason=run.reason or "",
-        cancel_requested=run.cancel_requested,
-        accepted_at=_timestamp(run.accepted_at),
-        ended_at=_timestamp(run.ended_at),
-        input=run.input,
-        limit_reached=run.limit_reached.value if run.limit_reached is not None else "",
-        parent_run_id=run.parent_run_id or "",
-        accepted_seq=run.accepted_seq,
-        last_seq=run.last_seq,
-        turns=run.turns,
-        tool_calls=run.tool_calls,
-        usage=pb.Usage(input_tokens=run.usage.input_tokens, output_tokens=run.usage.output_tokens),
-    )
-
-
-def to_run(run: pb.Run) -> RunRecord:
-    """Read a run; raise `ValueError` if its status or limit is unknown."""
-    return RunRecord(
-        run_id=RunId(run.run_id),
-        session_id=SessionId(run.session_id),
-        agent_id=AgentId(run.agent_id),
-        status=RunStatus(run.status),
-        input=run.input,
-        accepted_seq=run.accepted_seq,
-        last_seq=run.last_seq,
-        accepted_at=_moment(run.accepted_at),
-        reason=run.reason or None,
-        limit_reached=LimitKind(run.limit_reached) if run.limit_reached else None,
-        parent_run_id=RunId(run.parent_run_id) if run.parent_run_id else None,
-        ended_at=_moment(run.ended_at) if run.HasField("ended_at") else None,
-        turns=run.turns,
-        tool_calls=run.tool_calls,
-        usage=Usage(input_tokens=run.usage.input_tokens, output_tokens=run.usage.output_tokens),
-        cancel_requested=run.cancel_requested,
-    )
-
-
-def from_session(session: Session) -> pb.Session:
-    return pb.Session(
-        session_id=session.session_id,
-        principal=session.principal,
-        agent_id=session.agent_id or "",
-        key=session.key or "",
-        label=session.label or "",
-        title=session.title or "",
-        created_at=_timestamp(session.created_at),
-        updated_at=_timestamp(session.updated_at),
-        archived_at=_timestamp(session.archived_at),
-        reset_seq=session.reset_seq,
-        active_run_id=session.active_run_id or "",
-        parent_session_id=session.parent_session_id or "",
-    )
-
-
-def to_session(session: pb.Session) -> Session:
-    return Session(
-        session_id=SessionId(session.session_id),
-        principal=PrincipalId(session.principal),
-        agent_id=AgentId(session.agent_id) if session.agent_id else None,
-        key=session.key or None,
-        label=session.label or None,
-        title=session.title or None,
-        created_at=_moment(session.created_at),
-        updated_at=_moment(session.updated_at),
-        archived_at=_moment(session.archived_at) if session.HasField("archived_at") else None,
-        reset_seq=session.reset_seq,
-        active_run_id=RunId(session.active_run_id) if session.active_run_id else None,
-        parent_session_id=SessionId(session.parent_session_id) if session.parent_session_id else None,
-    )
-
-
 def from_agent(agent: Agent) -> pb.Agent:
-    limits = agent.limits
-    return pb.Agent(
-        agent_id=agent.agent_id,
-        name=agent.name,
-        instructions=agent.instructions,
-        tools=None if agent.tools is None else pb.ToolNames(names=agent.tools),
-        workspace_roots=agent.workspace_roots,
-        limits=None
-        if limits is None
-        else pb.Limits(**{name: getattr(limits, name) for name in limits.__struct_fields__}),
-        is_default=agent.is_default,
-        principal=agent.principal,
-    )
+    # A list cannot be missing on the wire, and no list means all tools.
+    tools = None if agent.tools is None else pb.ToolNames(names=agent.tools)
+    return pb.Agent(**{**_fields(cast(Descriptor, pb.Agent.DESCRIPTOR), agent), "tools": tools})
 
 
 def to_agent(agent: pb.Agent, principal: PrincipalId, *, is_default: bool = False) -> Agent:
     """Read an agent of the principal. A client cannot set the default flag here, so it is left out."""
-    limits = None
-    if agent.HasField("limits"):
-        limits = Limits(**{name: getattr(agent.limits, name) for name in Limits.__struct_fields__})
     return Agent(
         agent_id=AgentId(agent.agent_id),
         principal=principal,
@@ -229,62 +106,76 @@ def to_agent(agent: pb.Agent, principal: PrincipalId, *, is_default: bool = Fals
         instructions=agent.instructions,
         tools=tuple(agent.tools.names) if agent.HasField("tools") else None,
         workspace_roots=tuple(agent.workspace_roots),
-        limits=limits,
+        limits=to_record(Limits, agent.limits) if agent.HasField("limits") else None,
         is_default=is_default,
     )
 
 
-def from_status(status: DaemonStatus) -> pb.GetHealthResponse:
-    return pb.GetHealthResponse(
-        version=status.version,
-        pid=status.pid,
-        home=status.home,
-        started_at=_timestamp(status.started_at),
-        engine=status.engine,
-        schema=status.schema,
-        provider=status.provider,
-        model=status.model,
-        workspace=status.workspace,
-        storage=status.storage,
-        settings_hash=status.settings_hash,
-        grpc=status.grpc,
-        runs=status.runs,
-        tasks=status.tasks,
-        counters=status.counters,
-        connections=status.connections,
-        parts=[pb.PartHealth(name=part.name, status=part.status, detail=part.detail) for part in status.parts],
-    )
+def to_message(kind: type[M], record: Struct) -> M:
+    """Return a record as a message with fields of the same names. None is left out, and an object of JSON is text."""
+    return kind(**_fields(cast(Descriptor, kind.DESCRIPTOR), record))
 
 
-def to_status(health: pb.GetHealthResponse) -> DaemonStatus:
-    return DaemonStatus(
-        version=health.version,
-        pid=health.pid or None,
-        home=health.home or None,
-        started_at=_moment(health.started_at) if health.HasField("started_at") else None,
-        engine=health.engine or None,
-        schema=health.schema or None,
-        provider=health.provider,
-        model=health.model,
-        workspace=health.workspace or None,
-        storage=health.storage,
-        settings_hash=health.settings_hash or None,
-        grpc=health.grpc or None,
-        runs=dict(sorted(health.runs.items())),
-        tasks=dict(sorted(health.tasks.items())),
-        counters=dict(sorted(health.counters.items())),
-        connections=dict(sorted(health.connections.items())),
-        parts=[DaemonPart(name=part.name, status=part.status, detail=part.detail) for part in health.parts],
-    )
+def to_messages(kind: type[M], records: Iterable[Struct]) -> list[M]:
+    """Return records as messages."""
+    return [to_message(kind, record) for record in records]
 
 
-def _timestamp(moment: datetime | None) -> Timestamp | None:
-    if moment is None:
-        return None
-    stamp = Timestamp()
-    stamp.FromDatetime(moment)
-    return stamp
+def _fields(message: Descriptor, record: Struct) -> dict[str, Any]:
+    values = ((name, part, getattr(record, name, None)) for name, part in _parts(message))
+    return {name: value if part is None else _field(part, value) for name, part, value in values if value is not None}
 
 
-def _moment(stamp: Timestamp) -> datetime:
-    return stamp.ToDatetime(tzinfo=UTC)
+@cache
+def _parts(message: Descriptor) -> list[tuple[str, Any]]:
+    """Return the fields of a message by name: those of bytes or of other messages with their type, others with None."""
+    return [
+        (field.name, bytes if field.type == FieldDescriptor.TYPE_BYTES else field.message_type)
+        for field in message.fields
+    ]
+
+
+def _field(part: Any, value: Any) -> Any:
+    match value:
+        case Struct():
+            return _fields(part, value)
+        case list() | tuple():
+            return [_fields(part, item) for item in value]
+        case dict() if part is bytes:
+            return _encode(value)
+        case _:
+            return value
+
+
+def to_record(kind: type[R], message: Message) -> R:
+    """Read a message as a record with fields of the same names; raise `ValidationError` if a value is unknown.
+
+    What is empty is None if the record allows it.
+    """
+    values = _values(message)
+    missing = {name: None for name in _optional(kind) if not values[name]}
+    return msgspec.convert({**values, **missing}, kind)
+
+
+@cache
+def _optional(kind: type[Struct]) -> list[str]:
+    """Return the fields of a record that may be None."""
+    return [field.name for field in fields(kind) if type(None) in get_args(field.type)]
+
+
+def _values(message: Message) -> dict[str, Any]:
+    return {field.name: _value(message, field.name) for field in message.DESCRIPTOR.fields}
+
+
+def _value(message: Message, name: str) -> Any:
+    match getattr(message, name):
+        case Timestamp() as stamp:
+            return stamp.ToDatetime(tzinfo=UTC) if message.HasField(name) else None
+        case Message() as part:
+            return _values(part)
+        case Mapping() as items:
+            return dict(sorted(items.items()))
+        case str() | bytes() | int() | float() as value:
+            return value
+        case items:
+            return [_values(item) if isinstance(item, Message) else item for item in items]

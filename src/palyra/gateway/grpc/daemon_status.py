@@ -31,7 +31,7 @@ class HealthMethods:
         if request.parts:
             holder = await self._auth.admit(authorization(call), slot=call.slot)
             status = visible_status(await self._status(), holder)
-            health = convert.from_status(status)
+            health = convert.to_message(pb.GetHealthResponse, status)
             health.status = next((part.status for part in status.parts if part.status != "ok"), "ok")
         else:
             code = self._ready()

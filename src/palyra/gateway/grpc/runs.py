@@ -81,7 +81,7 @@ class RunMethods:
                 # The first entries exist already: they are sent together with the acceptance.
                 entries = await _following(follower)
                 answers = _answers(entries) or [pb.RunStreamResponse()]
-                answers[0].accepted.CopyFrom(convert.from_accepted(accepted))
+                answers[0].accepted.CopyFrom(convert.to_message(pb.Accepted, accepted))
                 while entries and entries[-1].kind not in FINAL_KINDS:
                     for answer in answers:
                         await self._send(call, answer)
@@ -119,14 +119,13 @@ class RunMethods:
     async def cancel_run(self, request: pb.CancelRunRequest, principal: PrincipalId) -> pb.CancelRunResponse:
         """Request cancellation of a run."""
         reason = request.reason or "cancelled by its owner"
-        return pb.CancelRunResponse(
-            run=convert.from_run(await self._control.cancel(principal, request.run_id, reason=reason))
-        )
+        run = await self._control.cancel(principal, request.run_id, reason=reason)
+        return pb.CancelRunResponse(run=convert.to_message(pb.Run, run))
 
     async def route_message(self, request: pb.RouteMessageRequest, principal: PrincipalId) -> pb.RouteMessageResponse:
         """Accept a message without following it."""
         accepted = await self._intake.accept(_inbound(request.message, principal))
-        return pb.RouteMessageResponse(accepted=convert.from_accepted(accepted))
+        return pb.RouteMessageResponse(accepted=convert.to_message(pb.Accepted, accepted))
 
     async def _start(self, call: ServerCall, principal: PrincipalId) -> AcceptedMessage:
         first = await read(call, pb.RunStreamRequest)

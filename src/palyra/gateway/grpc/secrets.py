@@ -1,8 +1,9 @@
 """The vault over gRPC. Stored values are never returned; values sealed in a text are revealed only to their owner."""
 
 from palyra.core.ids import AgentId, PrincipalId
-from palyra.core.secret import SealedRecord, SecretRecord, SecretScope
+from palyra.core.secret import SecretScope
 from palyra.gateway.cursor import from_sealed, page, to_position
+from palyra.gateway.grpc.convert import to_message, to_messages
 from palyra.gateway.grpc.methods import Handler, Methods
 from palyra.gateway.grpc.pb import vault_pb2 as pb
 from palyra.runs.services.sealing import SecretSealer
@@ -31,10 +32,10 @@ class SecretMethods:
 
     async def set_secret(self, request: pb.SetSecretRequest, principal: PrincipalId) -> pb.SetSecretResponse:
         record = await self._doors.set(principal, request.name, request.value, _scope(request.scope))
-        return pb.SetSecretResponse(secret=_secret(record))
+        return pb.SetSecretResponse(secret=to_message(pb.Secret, record))
 
     async def list_secrets(self, request: pb.ListSecretsRequest, principal: PrincipalId) -> pb.ListSecretsResponse:
-        return pb.ListSecretsResponse(secrets=map(_secret, await self._doors.list(principal)))
+        return pb.ListSecretsResponse(secrets=to_messages(pb.Secret, await self._doors.list(principal)))
 
     async def delete_secret(self, request: pb.DeleteSecretRequest, principal: PrincipalId) -> pb.DeleteSecretResponse:
         await self._doors.delete(principal, request.secret_name)
@@ -45,7 +46,7 @@ class SecretMethods:
         before = to_position(request.cursor) if request.cursor else None
         sealed = await self._seals.page(principal, before=before, limit=limit + 1)
         listed, following = page(sealed, limit, from_sealed)
-        return pb.ListSealedResponse(sealed=map(_sealed, listed), next_cursor=following)
+        return pb.ListSealedResponse(sealed=to_messages(pb.Sealed, listed), next_cursor=following)
 
     async def reveal_sealed(self, request: pb.RevealSealedRequest, principal: PrincipalId) -> pb.RevealSealedResponse:
         return pb.RevealSealedResponse(value=await self._seals.reveal(principal, request.sealed_id))
@@ -63,23 +64,4 @@ def _scope(scope: pb.SecretScope) -> SecretScope:
         format=scope.format or usual.format,
         agents=tuple(map(AgentId, scope.agents)),
         tools=tuple(scope.tools),
-    )
-
-
-def _sealed(record: SealedRecord) -> pb.Sealed:
-    return pb.Sealed(sealed_id=record.sealed_id, origins=record.origins, created_at=record.created_at)
-
-
-def _secret(record: SecretRecord) -> pb.Secret:
-    scope = record.scope
-    return pb.Secret(
-        name=record.name,
-        principal=record.principal,
-        version=record.version,
-        scope=pb.SecretScope(
-            hosts=scope.hosts, header=scope.header, format=scope.format, agents=scope.agents, tools=scope.tools
-        ),
-        created_at=record.created_at,
-        updated_at=record.updated_at,
-        last_used_at=record.last_used_at,
     )

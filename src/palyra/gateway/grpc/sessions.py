@@ -32,18 +32,18 @@ class SessionMethods:
         before = to_position(request.cursor) if request.cursor else None
         matching_sessions = await self._doors.page(principal, archived=request.archived, before=before, limit=limit + 1)
         sessions, following = page(matching_sessions, limit, from_session)
-        return pb.ListSessionsResponse(sessions=map(convert.from_session, sessions), next_cursor=following)
+        return pb.ListSessionsResponse(sessions=convert.to_messages(pb.Session, sessions), next_cursor=following)
 
     async def resolve_session(
         self, request: pb.ResolveSessionRequest, principal: PrincipalId
     ) -> pb.ResolveSessionResponse:
         """Find or create a session."""
         session, created = await self._doors.resolve(principal, convert.to_session_ref(request.session))
-        return pb.ResolveSessionResponse(session=convert.from_session(session), created=created)
+        return pb.ResolveSessionResponse(session=convert.to_message(pb.Session, session), created=created)
 
     async def cleanup_session(
         self, request: pb.CleanupSessionRequest, principal: PrincipalId
     ) -> pb.CleanupSessionResponse:
         """Cancel the active runs, archive the session, free its key."""
         session = await self._doors.cleanup(principal, request.session_id)
-        return pb.CleanupSessionResponse(session=convert.from_session(session))
+        return pb.CleanupSessionResponse(session=convert.to_message(pb.Session, session))

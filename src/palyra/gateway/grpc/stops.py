@@ -1,9 +1,7 @@
 """Emergency stops over gRPC."""
 
-from collections.abc import Iterable
-
 from palyra.core.ids import PrincipalId
-from palyra.core.stop import EmergencyStop
+from palyra.gateway.grpc.convert import to_message, to_messages
 from palyra.gateway.grpc.methods import Handler, Methods
 from palyra.gateway.grpc.pb import stops_pb2 as pb
 from palyra.runs.services.emergency_stops import StopService
@@ -27,30 +25,25 @@ class StopMethods:
         }
 
     async def list_stops(self, request: pb.ListStopsRequest, principal: PrincipalId) -> pb.ListStopsResponse:
-        return pb.ListStopsResponse(stops=_stop_messages(self._stops.covering(principal)))
+        return pb.ListStopsResponse(stops=to_messages(pb.Stop, self._stops.covering(principal)))
 
     async def stop_own(self, request: pb.StopOwnRequest, principal: PrincipalId) -> pb.StopResponse:
         stopped = await self._stops.stop(principal, principal=principal, reason=request.reason)
-        return pb.StopResponse(stop=_stop(stopped.stop), cancelled_runs=stopped.runs)
+        return pb.StopResponse(stop=to_message(pb.Stop, stopped.stop), cancelled_runs=stopped.runs)
 
     async def resume_own(self, request: pb.ResumeOwnRequest, principal: PrincipalId) -> pb.ResumeResponse:
         resumed = await self._stops.resume(principal, principal=principal, admin=False)
-        return pb.ResumeResponse(resumed=_stop_messages(resumed), stops=_stop_messages(self._stops.covering(principal)))
+        stops = self._stops.covering(principal)
+        return pb.ResumeResponse(resumed=to_messages(pb.Stop, resumed), stops=to_messages(pb.Stop, stops))
 
     async def stop_all(self, request: pb.StopAllRequest, principal: PrincipalId) -> pb.StopResponse:
         stopped = await self._stops.stop(principal, principal=request.principal or None, reason=request.reason)
-        return pb.StopResponse(stop=_stop(stopped.stop), cancelled_runs=stopped.runs)
+        return pb.StopResponse(stop=to_message(pb.Stop, stopped.stop), cancelled_runs=stopped.runs)
 
     async def resume_all(self, request: pb.ResumeAllRequest, principal: PrincipalId) -> pb.ResumeResponse:
         resumed = await self._stops.resume(
             principal, principal=request.principal or None, admin=True, remove_file=request.remove_file
         )
-        return pb.ResumeResponse(resumed=_stop_messages(resumed), stops=_stop_messages(self._stops.in_force))
-
-
-def _stop_messages(stops: Iterable[EmergencyStop]) -> list[pb.Stop]:
-    return [_stop(stop) for stop in stops]
-
-
-def _stop(stop: EmergencyStop) -> pb.Stop:
-    return pb.Stop(stop_id=stop.stop_id, principal=stop.principal or "", by=stop.by, at=stop.at, reason=stop.reason)
+        return pb.ResumeResponse(
+            resumed=to_messages(pb.Stop, resumed), stops=to_messages(pb.Stop, self._stops.in_force)
+        )
