@@ -27,11 +27,8 @@ def agents() -> None:
 def list_agents(invocation: Invocation) -> None:
     """List agents by name."""
     matching_agents = invocation.client.agents.all()
-    if invocation.json:
-        show_json({"agents": matching_agents})
-        return
     rows = [(a.agent_id, a.name, "default" if a.is_default else "", a.instructions) for a in matching_agents]
-    show(table(("AGENT", "NAME", "", "INSTRUCTIONS"), rows))
+    invocation.report({"agents": matching_agents}, table(("AGENT", "NAME", "", "INSTRUCTIONS"), rows))
 
 
 @agents.command("show")
@@ -176,12 +173,10 @@ def _show(invocation: Invocation, agent: Agent) -> None:
         return
     show(
         facts(
-            [
-                ("agent", agent.agent_id),
-                ("name", agent.name + (" (default)" if agent.is_default else "")),
-                ("tools", "all" if agent.tools is None else ", ".join(agent.tools) or "none"),
-                ("roots", ", ".join(agent.workspace_roots) or "the workspace"),
-            ]
+            ("agent", agent.agent_id),
+            ("name", agent.name + (" (default)" if agent.is_default else "")),
+            ("tools", "all" if agent.tools is None else ", ".join(agent.tools) or "none"),
+            ("roots", ", ".join(agent.workspace_roots) or "the workspace"),
         )
     )
     if agent.instructions:

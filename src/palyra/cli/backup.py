@@ -134,7 +134,7 @@ def _print_report(checked: BackupReport) -> None:
             ("id", manifest.journal_id),
             ("version", manifest.version),
         ]
-        show(facts(rows))
+        show(facts(*rows))
 
 
 def _first_problem(checked: BackupReport) -> str:

@@ -167,15 +167,13 @@ def _print_decision(invocation: Invocation, status: McpServerStatus, decision: s
 
 def _about(status: McpServerStatus) -> list[str]:
     return facts(
-        [
-            ("server", status.name),
-            ("address", status.address),
-            ("state", _state(status)),
-            ("trouble", status.reason),
-            ("name", status.server_name),
-            ("protocol", f"{status.protocol} over {status.transport}" if status.protocol else status.transport),
-            ("tools", _counts(status)),
-        ],
+        ("server", status.name),
+        ("address", status.address),
+        ("state", _state(status)),
+        ("trouble", status.reason),
+        ("name", status.server_name),
+        ("protocol", f"{status.protocol} over {status.transport}" if status.protocol else status.transport),
+        ("tools", _counts(status)),
         colours={"trouble": "red"},
     )
 

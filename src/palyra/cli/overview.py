@@ -34,17 +34,15 @@ def show_overview(invocation: Invocation) -> None:
     print(f"Palyra {VERSION}")
     show(
         facts(
-            [
-                ("home", str(home.path) if home.path.exists() else f"{home.path} (created at the first start)"),
-                ("daemon", state),
-                (
-                    "model",
-                    model_name(status.provider, status.model) if status is not None else _planned_model(invocation),
-                ),
-                ("stopped", _stopped(status)),
-                ("runs", counts(status.runs) + "" if status is not None and status.runs else None),
-                ("error", trouble),
-            ],
+            ("home", str(home.path) if home.path.exists() else f"{home.path} (created at the first start)"),
+            ("daemon", state),
+            (
+                "model",
+                model_name(status.provider, status.model) if status is not None else _planned_model(invocation),
+            ),
+            ("stopped", _stopped(status)),
+            ("runs", counts(status.runs) + "" if status is not None and status.runs else None),
+            ("error", trouble),
             colours={"error": "red", "stopped": "red"},
         )
     )

@@ -68,23 +68,20 @@ def install(invocation: Invocation, folder: Path, *, pairs: tuple[str, ...], yes
 def list_plugins(invocation: Invocation) -> None:
     """List installed plugins."""
     result = [_examined(one) for one in installed.load_all(invocation.home)]
-    if invocation.json:
-        show_json({"plugins": [_state(one) for one in result]})
-    elif not result:
-        print("No plugins. Install one with `palyra plugins install FOLDER`.")
-    else:
-        rows = [
-            [one.name, "", "disabled", one.error.detail]
-            if isinstance(one, FaultyPlugin)
-            else [
-                one.manifest.name,
-                one.manifest.version,
-                plural(len(one.manifest.tools), "tool"),
-                one.manifest.description,
-            ]
-            for one in result
+    rows = [
+        [one.name, "", "disabled", one.error.detail]
+        if isinstance(one, FaultyPlugin)
+        else [
+            one.manifest.name,
+            one.manifest.version,
+            plural(len(one.manifest.tools), "tool"),
+            one.manifest.description,
         ]
-        show(table(["NAME", "VERSION", "CAPABILITIES", "DESCRIPTION"], rows))
+        for one in result
+    ]
+    listed = table(["NAME", "VERSION", "CAPABILITIES", "DESCRIPTION"], rows)
+    none = "No plugins. Install one with `palyra plugins install FOLDER`."
+    invocation.report({"plugins": [_state(one) for one in result]}, listed if rows else none)
 
 
 @plugins.command("show")
@@ -98,13 +95,11 @@ def show_plugin(invocation: Invocation, name: str) -> None:
     manifest, pin = plugin.manifest, plugin.pin
     show(
         facts(
-            [
-                ("name", f"{manifest.name} {manifest.version}"),
-                ("description", manifest.description),
-                ("installed", date_time(pin.installed_at)),
-                ("module", f"{manifest.module}, sha256 {pin.module_sha256}"),
-                ("pinned as", plugin.digest),
-            ]
+            ("name", f"{manifest.name} {manifest.version}"),
+            ("description", manifest.description),
+            ("installed", date_time(pin.installed_at)),
+            ("module", f"{manifest.module}, sha256 {pin.module_sha256}"),
+            ("pinned as", plugin.digest),
         )
     )
     print("\nCapabilities:")

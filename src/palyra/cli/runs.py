@@ -13,7 +13,7 @@ from palyra.cli.run_view.tape_listing import print_tape
 from palyra.cli.run_view.watch import attach, exit_after
 from palyra.cli.sessions import find_session
 from palyra.cli.short_ids import find_by_suffix, is_id_suffix
-from palyra.cli.terminal.output import clock_time, date_time, facts, plural, say, show, show_json, table
+from palyra.cli.terminal.output import clock_time, date_time, facts, plural, say, show_json, table
 from palyra.core.errors import NotFound
 from palyra.core.ids import parse_ulid
 from palyra.core.run.record import RunRecord
@@ -46,15 +46,11 @@ def list_runs(invocation: Invocation, session: str | None = None, limit: int = 2
     client = invocation.client
     session_id = find_session(client, session).session_id if session is not None else None
     page = client.runs(session_id=session_id, limit=limit)
-    if invocation.json:
-        show_json(page)
-    elif not page.runs:
-        print("No runs yet. Start one with `palyra chat`.")
-    else:
-        rows = [[run.run_id, _status(run), date_time(run.accepted_at), _took(run), run.input] for run in page.runs]
-        show(table(["RUN", "STATUS", "ACCEPTED", "TOOK", "MESSAGE"], rows))
-        if page.next_cursor:
-            say(f"Showing the first {limit}. Use --limit to see more.")
+    rows = [[run.run_id, _status(run), date_time(run.accepted_at), _took(run), run.input] for run in page.runs]
+    listed = table(["RUN", "STATUS", "ACCEPTED", "TOOK", "MESSAGE"], rows)
+    invocation.report(page, listed if rows else "No runs yet. Start one with `palyra chat`.")
+    if page.next_cursor and not invocation.json:
+        say(f"Showing the first {limit}. Use --limit to see more.")
 
 
 @runs.command("show")
@@ -150,21 +146,19 @@ def _cost(client: Client, run: RunRecord) -> str:
 
 def _facts(run: RunRecord, *, cost: str) -> list[str]:
     return facts(
-        [
-            ("run", run.run_id),
-            ("session", run.session_id),
-            ("agent", run.agent_id),
-            ("status", run.status.replace("_", " ")),
-            ("reason", run.reason),
-            ("limit", f"{run.limit_reached.replace('_', ' ')} reached" if run.limit_reached else None),
-            ("message", run.input),
-            ("parent", run.parent_run_id),
-            ("accepted", date_time(run.accepted_at)),
-            ("ended", f"{clock_time(run.ended_at)}, took {_took(run)}" if run.ended_at else None),
-            ("tape", f"{run.accepted_seq} to {run.last_seq}"),
-            ("turns", f"{run.turns}, {plural(run.tool_calls, 'tool call')}"),
-            ("tokens", f"{run.usage.input_tokens} in, {run.usage.output_tokens} out"),
-            ("cost", cost),
-            ("cancel", "requested" if run.cancel_requested and run.ended_at is None else None),
-        ]
+        ("run", run.run_id),
+        ("session", run.session_id),
+        ("agent", run.agent_id),
+        ("status", run.status.replace("_", " ")),
+        ("reason", run.reason),
+        ("limit", f"{run.limit_reached.replace('_', ' ')} reached" if run.limit_reached else None),
+        ("message", run.input),
+        ("parent", run.parent_run_id),
+        ("accepted", date_time(run.accepted_at)),
+        ("ended", f"{clock_time(run.ended_at)}, took {_took(run)}" if run.ended_at else None),
+        ("tape", f"{run.accepted_seq} to {run.last_seq}"),
+        ("turns", f"{run.turns}, {plural(run.tool_calls, 'tool call')}"),
+        ("tokens", f"{run.usage.input_tokens} in, {run.usage.output_tokens} out"),
+        ("cost", cost),
+        ("cancel", "requested" if run.cancel_requested and run.ended_at is None else None),
     )

@@ -7,7 +7,7 @@ import click
 from palyra.cli.agents import find_agent
 from palyra.cli.errors import SecretInArguments
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.terminal.output import date_time, say, show, show_json, table
+from palyra.cli.terminal.output import date_time, say, table
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.secret import (
     MAX_VALUE_BYTES,
@@ -37,15 +37,10 @@ def secrets() -> None:
 def list_secrets(invocation: Invocation) -> None:
     """List secrets with their purpose and last use."""
     secret_records = invocation.client.secrets.all()
-    if invocation.json:
-        show_json({"secrets": secret_records})
-    elif not secret_records:
-        print("No secrets. Store one with `palyra secrets set NAME`.")
-    else:
-        rows = [
-            [s.name, _use(s), date_time(s.updated_at), date_time(s.last_used_at) or "never"] for s in secret_records
-        ]
-        show(table(["NAME", "PURPOSE", "SET", "LAST USED"], rows, stretch=1))
+    rows = [[s.name, _use(s), date_time(s.updated_at), date_time(s.last_used_at) or "never"] for s in secret_records]
+    listed = table(["NAME", "PURPOSE", "SET", "LAST USED"], rows, stretch=1)
+    none = "No secrets. Store one with `palyra secrets set NAME`."
+    invocation.report({"secrets": secret_records}, listed if rows else none)
 
 
 @secrets.command("set")
@@ -111,15 +106,11 @@ def sealed() -> None:
 def list_sealed(invocation: Invocation, *, limit: int = 50) -> None:
     """List sealed secrets with their source."""
     page = invocation.client.secrets.sealed(limit=limit)
-    if invocation.json:
-        show_json(page)
-    elif not page.sealed:
-        print("No sealed secrets.")
-    else:
-        rows = [[one.sealed_id, date_time(one.created_at), _sources(one)] for one in page.sealed]
-        show(table(["MARKER", "SINCE", "SOURCE"], rows, stretch=2))
-        if page.next_cursor:
-            say(f"Showing the first {limit}. Use --limit to see more.")
+    rows = [[one.sealed_id, date_time(one.created_at), _sources(one)] for one in page.sealed]
+    listed = table(["MARKER", "SINCE", "SOURCE"], rows, stretch=2)
+    invocation.report(page, listed if rows else "No sealed secrets.")
+    if page.next_cursor and not invocation.json:
+        say(f"Showing the first {limit}. Use --limit to see more.")
 
 
 @sealed.command("reveal")

@@ -47,14 +47,10 @@ def sessions() -> None:
 def list_sessions(invocation: Invocation, archived: bool = False, limit: int = 50) -> None:
     """List sessions, last used first."""
     page = invocation.client.sessions(archived=archived, limit=limit)
-    if invocation.json:
-        show_json(page)
-    elif not page.sessions:
-        print("No archived sessions." if archived else "No sessions yet. Start one with `palyra chat`.")
-    else:
-        show(session_table(page.sessions))
-        if page.next_cursor:
-            say(f"Showing the first {limit}. Use --limit to see more.")
+    none = "No archived sessions." if archived else "No sessions yet. Start one with `palyra chat`."
+    invocation.report(page, session_table(page.sessions) if page.sessions else none)
+    if page.next_cursor and not invocation.json:
+        say(f"Showing the first {limit}. Use --limit to see more.")
 
 
 @sessions.command("show")
@@ -93,17 +89,8 @@ def show_tape(invocation: Invocation, session: str, *, after_seq: int) -> None:
 def search_sessions(invocation: Invocation, words: tuple[str, ...], *, limit: int) -> None:
     """Search the messages of all sessions."""
     hits = invocation.client.search(" ".join(words), limit=limit)
-    if invocation.json:
-        show_json({"hits": hits})
-    elif not hits:
-        print("No matches.")
-    else:
-        show(
-            table(
-                ["SESSION", "SEQ", "TITLE", "TEXT"],
-                [[hit.session_id, str(hit.tape_seq), hit.title or "", hit.text] for hit in hits],
-            )
-        )
+    rows = [[hit.session_id, str(hit.tape_seq), hit.title or "", hit.text] for hit in hits]
+    invocation.report({"hits": hits}, table(["SESSION", "SEQ", "TITLE", "TEXT"], rows) if rows else "No matches.")
 
 
 @sessions.command("rename")
@@ -249,15 +236,13 @@ def _show_message(message: SessionMessage) -> None:
 
 def _facts(session: Session) -> list[str]:
     return facts(
-        [
-            ("session", session.session_id),
-            ("title", session.title),
-            ("key", session.key),
-            ("label", session.label),
-            ("agent", session.agent_id),
-            ("created", date_time(session.created_at)),
-            ("last used", date_time(session.updated_at)),
-            ("archived", date_time(session.archived_at)),
-            ("active run", session.active_run_id),
-        ]
+        ("session", session.session_id),
+        ("title", session.title),
+        ("key", session.key),
+        ("label", session.label),
+        ("agent", session.agent_id),
+        ("created", date_time(session.created_at)),
+        ("last used", date_time(session.updated_at)),
+        ("archived", date_time(session.archived_at)),
+        ("active run", session.active_run_id),
     )

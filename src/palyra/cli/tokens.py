@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.terminal.output import date_time, facts, say, show, show_json, table
+from palyra.cli.terminal.output import date_time, facts, say, show_json, table
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.errors import Invalid
 from palyra.core.ids import parse_ulid
@@ -46,25 +46,21 @@ def tokens() -> None:
 def list_tokens(invocation: Invocation, principal: str | None = None, limit: int = 100) -> None:
     """List tokens that are not revoked, newest first."""
     page = invocation.client.tokens.list(principal=principal, limit=limit)
-    if invocation.json:
-        show_json(page)
-    elif not page.tokens:
-        print("No tokens.")
-    else:
-        rows = [
-            [
-                token.token_id,
-                token.principal,
-                "admin" if "admin" in token.scopes else ",".join(token.scopes),
-                date_time(token.created_at),
-                date_time(token.expires_at) or "never",
-                f"{token.name} (in use here)" if token.current else token.name,
-            ]
-            for token in page.tokens
+    rows = [
+        [
+            token.token_id,
+            token.principal,
+            "admin" if "admin" in token.scopes else ",".join(token.scopes),
+            date_time(token.created_at),
+            date_time(token.expires_at) or "never",
+            f"{token.name} (in use here)" if token.current else token.name,
         ]
-        show(table(["TOKEN", "PRINCIPAL", "SCOPES", "CREATED", "EXPIRES", "NAME"], rows))
-        if page.next_cursor:
-            say(f"Showing the first {limit}. Use --limit to see more.")
+        for token in page.tokens
+    ]
+    listed = table(["TOKEN", "PRINCIPAL", "SCOPES", "CREATED", "EXPIRES", "NAME"], rows)
+    invocation.report(page, listed if rows else "No tokens.")
+    if page.next_cursor and not invocation.json:
+        say(f"Showing the first {limit}. Use --limit to see more.")
 
 
 @tokens.command("create")
@@ -102,12 +98,10 @@ def create_token(
     made = answer.token
     # Only the secret goes to stdout, so that it can be piped to where it belongs.
     for line in facts(
-        [
-            ("token", made.token_id),
-            ("principal", made.principal),
-            ("scopes", ", ".join(made.scopes)),
-            ("expires", date_time(made.expires_at) or "never"),
-        ]
+        ("token", made.token_id),
+        ("principal", made.principal),
+        ("scopes", ", ".join(made.scopes)),
+        ("expires", date_time(made.expires_at) or "never"),
     ):
         say(line)
     say("Save the secret now; it is shown only once:")

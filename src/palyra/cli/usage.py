@@ -168,15 +168,13 @@ def prices(invocation: Invocation, model: str | None) -> None:
             where = f"{named.file}, as {named.name}" if named is not None else "runs on this machine"
             show(
                 facts(
-                    [
-                        ("input", f"{price.input}"),
-                        ("output", f"{price.output}"),
-                        ("cached", _text_of(price.cached)),
-                        ("cache write", _text_of(price.cache_write)),
-                        ("source", price.source),
-                        ("date", price.date),
-                        ("from", where),
-                    ]
+                    ("input", f"{price.input}"),
+                    ("output", f"{price.output}"),
+                    ("cached", _text_of(price.cached)),
+                    ("cache write", _text_of(price.cache_write)),
+                    ("source", price.source),
+                    ("date", price.date),
+                    ("from", where),
                 )
             )
         return

@@ -114,17 +114,11 @@ def deny(invocation: Invocation, approval: str, *, reason: str) -> None:
 def list_grants(invocation: Invocation) -> None:
     """List grants: approvals for more than one call."""
     page = invocation.client.approvals.grants(limit=MAX_GRANTS)
-    if invocation.json:
-        show_json(page)
-        return
-    if not page.grants:
-        show(["No grants."])
-        return
     rows = [
         (one.grant_id[-CODE_CHARS:], one.scope, _state(one), one.tool, escape_line(one.kind)) for one in page.grants
     ]
-    show(table(("GRANT", "SCOPE", "STATUS", "TOOL", "COVERS"), rows))
-    if page.next_cursor:
+    invocation.report(page, table(("GRANT", "SCOPE", "STATUS", "TOOL", "COVERS"), rows) if rows else "No grants.")
+    if page.next_cursor and not invocation.json:
         say(f"Only the latest {MAX_GRANTS} are listed.")
 
 
@@ -174,7 +168,7 @@ def _show(invocation: Invocation, one: Approval) -> None:
         ("covers", escape_line(class_of_pattern(one.effect, one.pattern) if one.pattern else one.effect.kind)),
         ("run", one.run_id),
     ]
-    show(facts(lines))
+    show(facts(*lines))
     if one.effect.detail:
         show(["(proposed by the agent, but not run:)"] if one.edited_arguments is not None else [])
         show(detail_rows(one.effect.detail, width=screen_width()))

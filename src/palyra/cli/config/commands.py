@@ -118,14 +118,12 @@ def show_target(invocation: Invocation) -> None:
     token = str(home.token) if os.access(home.token, os.R_OK) else f"{home.token} (missing or not readable)"
     show(
         facts(
-            [
-                ("home", str(home.path)),
-                ("because", "; ".join(because)),
-                ("daemon", state),
-                ("address", f"{daemon.address} (configuration, lists)" if daemon else None),
-                ("grpc", f"{daemon.grpc or 'unknown'} (streams, status)" if daemon else None),
-                ("token", token),
-            ]
+            ("home", str(home.path)),
+            ("because", "; ".join(because)),
+            ("daemon", state),
+            ("address", f"{daemon.address} (configuration, lists)" if daemon else None),
+            ("grpc", f"{daemon.grpc or 'unknown'} (streams, status)" if daemon else None),
+            ("token", token),
         )
     )
 

@@ -76,7 +76,7 @@ def status(invocation: Invocation) -> None:
             show_json({"running": True, "answers": answers, "daemon": daemon, "error": error.code})
         else:
             how = "running, but it rejects the token of this home" if by_token else "not answering"
-            show(facts([("daemon", f"process {daemon.pid}, {how}"), ("address", daemon.address)]))
+            show(facts(("daemon", f"process {daemon.pid}, {how}"), ("address", daemon.address)))
         say(f"palyra: {describe(error)}")
         raise click.exceptions.Exit(Exit.FAILED if by_token else Exit.UNREACHABLE) from None
     stops = _stops(invocation)
@@ -166,8 +166,8 @@ def _table(daemon: DaemonRecord, reported_status: DaemonStatus, stops: Sequence[
     ]
     tapes = {part.name: "red" for part in reported_status.parts if part.name == "tapes" and part.status != "ok"}
     if reported_status.storage != "ok":
-        return facts(rows, colours={"storage": "red", "stopped": "red", **tapes})
-    return facts(rows, colours={**({"stopped": "red"} if stops else {"daemon": "green"}), **tapes})
+        return facts(*rows, colours={"storage": "red", "stopped": "red", **tapes})
+    return facts(*rows, colours={**({"stopped": "red"} if stops else {"daemon": "green"}), **tapes})
 
 
 def _storage(reported_status: DaemonStatus) -> str:

@@ -155,7 +155,7 @@ def show_service(invocation: Invocation, *, system: bool) -> None:
         standing = "yes"
     else:
         standing = "yes, but by another version or edited by hand; update it with `palyra service install`"
-    show(facts([("service", made.name), ("file", str(made.path)), ("installed", standing), ("state", state)]))
+    show(facts(("service", made.name), ("file", str(made.path)), ("installed", standing), ("state", state)))
 
 
 def plan(home: Home, *, system: bool) -> Service:

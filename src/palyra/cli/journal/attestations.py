@@ -81,23 +81,21 @@ def _attestation_lines(checked: FoundAttestation) -> list[str]:
     stated = attestation.read(checked.attestation.statement)
     full = stated.full_result
     return facts(
-        [
-            ("call", stated.call_id),
-            ("tool", f"{stated.tool} ({stated.runtime})"),
-            ("outcome", stated.outcome.value),
-            ("for", f"{stated.principal}, by agent {stated.agent_id}"),
-            ("run", f"{stated.run_id}, session {stated.session_id}, entry {checked.entry.tape_seq}"),
-            ("when", f"{date_time(stated.started_at)} to {clock_time(stated.finished_at)}, attempt {stated.attempt}"),
-            ("allowed", _allowed(stated)),
-            *(("ran", _program_text(ran)) for ran in stated.programs),
-            ("arguments", f"sha256 {stated.arguments}"),
-            ("result", f"sha256 {stated.result}"),
-            (
-                "full result",
-                f"artifact {full.artifact_id}, {full.size} bytes, sha256 {full.digest}" if full else None,
-            ),
-            ("signed", f"by key {checked.attestation.public_key}, valid"),
-        ]
+        ("call", stated.call_id),
+        ("tool", f"{stated.tool} ({stated.runtime})"),
+        ("outcome", stated.outcome.value),
+        ("for", f"{stated.principal}, by agent {stated.agent_id}"),
+        ("run", f"{stated.run_id}, session {stated.session_id}, entry {checked.entry.tape_seq}"),
+        ("when", f"{date_time(stated.started_at)} to {clock_time(stated.finished_at)}, attempt {stated.attempt}"),
+        ("allowed", _allowed(stated)),
+        *(("ran", _program_text(ran)) for ran in stated.programs),
+        ("arguments", f"sha256 {stated.arguments}"),
+        ("result", f"sha256 {stated.result}"),
+        (
+            "full result",
+            f"artifact {full.artifact_id}, {full.size} bytes, sha256 {full.digest}" if full else None,
+        ),
+        ("signed", f"by key {checked.attestation.public_key}, valid"),
     )
 
 

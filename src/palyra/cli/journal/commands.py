@@ -238,22 +238,20 @@ _DEEP = {
 
 def _table(matching_stats: Stats) -> list[str]:
     return facts(
-        [
-            (
-                "journal",
-                f"{matching_stats.engine}, schema {matching_stats.schema}, {matching_stats.bytes / 1024**2:.1f} MiB",
-            ),
-            ("id", matching_stats.journal_id),
-            ("restored from", matching_stats.restored_from),
-            ("sessions", f"{matching_stats.sessions} ({matching_stats.archived} archived)"),
-            ("rotated", str(matching_stats.rotated) if matching_stats.rotated else None),
-            ("runs", counts(matching_stats.runs)),
-            ("entries", str(matching_stats.entries)),
-            ("messages", str(matching_stats.messages)),
-            ("anchors", str(matching_stats.anchors)),
-            ("oldest", date_time(matching_stats.oldest)),
-            ("newest", date_time(matching_stats.newest)),
-        ]
+        (
+            "journal",
+            f"{matching_stats.engine}, schema {matching_stats.schema}, {matching_stats.bytes / 1024**2:.1f} MiB",
+        ),
+        ("id", matching_stats.journal_id),
+        ("restored from", matching_stats.restored_from),
+        ("sessions", f"{matching_stats.sessions} ({matching_stats.archived} archived)"),
+        ("rotated", str(matching_stats.rotated) if matching_stats.rotated else None),
+        ("runs", counts(matching_stats.runs)),
+        ("entries", str(matching_stats.entries)),
+        ("messages", str(matching_stats.messages)),
+        ("anchors", str(matching_stats.anchors)),
+        ("oldest", date_time(matching_stats.oldest)),
+        ("newest", date_time(matching_stats.newest)),
     )
 
 

@@ -58,7 +58,7 @@ def start(invocation: Invocation, paths: tuple[Path, ...]) -> None:
 def status(invocation: Invocation) -> None:
     """Show the candidate, since when it is evaluated, and the number of differences."""
     shadow_policy = invocation.client.policy_shadow.report().shadow
-    invocation.report(shadow_policy, facts(_facts(shadow_policy)))
+    invocation.report(shadow_policy, facts(*_facts(shadow_policy)))
 
 
 @shadow.command("report")

@@ -265,17 +265,15 @@ def _preview(
 def _facts(judged: Judgement, past: DecidedCall | None = None) -> list[str]:
     colours = {Verdict.ALLOW: "green", Verdict.ASK: "yellow", Verdict.DENY: "red"}
     return facts(
-        [
-            ("call", f"{past.proposed.call_id}: {_summary(past)}" if past is not None else None),
-            ("verdict", judged.verdict.value),
-            ("recorded", past.decided.verdict.value if past is not None else None),
-            ("risk", judged.risk.value),
-            ("channel", ", ".join(past.channels) if past is not None else None),
-            ("reason", judged.reason),
-            ("policies", ", ".join(judged.policies) or "none"),
-            ("answer", "a grant covers it" if judged.grant_id is not None else None),
-            ("hash", judged.policy_hash),
-        ],
+        ("call", f"{past.proposed.call_id}: {_summary(past)}" if past is not None else None),
+        ("verdict", judged.verdict.value),
+        ("recorded", past.decided.verdict.value if past is not None else None),
+        ("risk", judged.risk.value),
+        ("channel", ", ".join(past.channels) if past is not None else None),
+        ("reason", judged.reason),
+        ("policies", ", ".join(judged.policies) or "none"),
+        ("answer", "a grant covers it" if judged.grant_id is not None else None),
+        ("hash", judged.policy_hash),
         colours={"verdict": colours[judged.verdict]},
     )
 

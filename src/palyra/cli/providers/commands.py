@@ -63,12 +63,8 @@ def list_providers(invocation: Invocation) -> None:
 def list_models(invocation: Invocation, name: str) -> None:
     """List the models of a provider."""
     matches = models_of(invocation, name)
-    if invocation.json:
-        show_json({"models": matches})
-    elif not matches:
-        print(f"{printable_line(name)} lists no models.")
-    else:
-        show(map(printable_line, matches))
+    none = f"{printable_line(name)} lists no models."
+    invocation.report({"models": matches}, map(printable_line, matches) if matches else none)
 
 
 @providers.command("test")

@@ -104,18 +104,16 @@ def _lines(turn: TurnExplanation) -> Iterator[str]:
     yield f"turn {turn.turn}: {paint(printable_line(turn.model), 'bold')}, {_outcome(turn)}"
     plan = turn.plan
     if plan is None:
-        yield from facts([("  why", turn.reason)])
+        yield from facts(("  why", turn.reason))
         return
     yield from facts(
-        [
-            ("  why", plan.reason),
-            ("  needs", ", ".join(map(_need, plan.needs))),
-            ("  work", f"{plan.task}, {plan.complexity}"),
-            ("  rules", f"would choose {plan.recommended} ({plan.mode})" if plan.recommended else f"{plan.mode}"),
-            ("  budget", plan.budget),
-            ("  try", f"{plan.attempt}" if plan.attempt > 1 else None),
-            ("  failure", turn.error),
-        ],
+        ("  why", plan.reason),
+        ("  needs", ", ".join(map(_need, plan.needs))),
+        ("  work", f"{plan.task}, {plan.complexity}"),
+        ("  rules", f"would choose {plan.recommended} ({plan.mode})" if plan.recommended else f"{plan.mode}"),
+        ("  budget", plan.budget),
+        ("  try", f"{plan.attempt}" if plan.attempt > 1 else None),
+        ("  failure", turn.error),
         colours={"  failure": "red"},
     )
     rows = [

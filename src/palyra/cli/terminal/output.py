@@ -88,7 +88,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int =
     return lines
 
 
-def facts(pairs: Iterable[tuple[str, str | None]], *, colours: Mapping[str, str] = NO_COLOURS) -> list[str]:
+def facts(*pairs: tuple[str, str | None], colours: Mapping[str, str] = NO_COLOURS) -> list[str]:
     """Return aligned lines of names and values, some in colour; those without a value are left out."""
     supplied_value = [(name, printable_line(value)) for name, value in pairs if value]
     longest = max((len(name) for name, _ in supplied_value), default=0)

@@ -40,7 +40,7 @@ def test_wide_cells_keep_the_columns_aligned() -> None:
 
 
 def test_facts_without_a_value_are_left_out() -> None:
-    assert output.facts([("one", "1"), ("second", None), ("three", "3")]) == ["one    1", "three  3"]
+    assert output.facts(("one", "1"), ("second", None), ("three", "3")) == ["one    1", "three  3"]
 
 
 def test_colours_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
