@@ -16,7 +16,7 @@ from palyra.core.model.prompt import ModelEvent, Prompt, ReasoningDelta, StopRea
 from palyra.core.spending.usage import Usage
 from palyra.core.tool import JsonObject
 from palyra.providers.base import FailureKind, ProviderFailed
-from palyra.providers.dialect import ModelTarget, ProviderRequest
+from palyra.providers.dialect import AnswerReader, ModelTarget, ProviderRequest
 from palyra.providers.dialects.openai_models import model_card
 from palyra.providers.dialects.openai_request import NAME, body_of, thinker
 from palyra.providers.dialects.partial_calls import MAX_CHARS, PartialCall, PartialCalls, names_of
@@ -76,6 +76,8 @@ class _Chunk(Struct, gc=False):
     error: str | JsonObject | None = None
 
 
+HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+
 _decode = msgspec.json.Decoder(_Chunk).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -91,10 +93,9 @@ class OpenAiDialect:
 
     def request(self, prompt: Prompt, target: ModelTarget) -> ProviderRequest:
         """Return the request for the model's next turn."""
-        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        return ProviderRequest(path="/chat/completions", headers=headers, body=_encode(body_of(prompt, target)))
+        return ProviderRequest(path="/chat/completions", headers=HEADERS, body=_encode(body_of(prompt, target)))
 
-    def reader(self, prompt: Prompt, target: ModelTarget) -> "OpenAiReader":
+    def reader(self, prompt: Prompt, target: ModelTarget) -> AnswerReader:
         """Return the parser of the answer."""
         return OpenAiReader(prompt, target)
 

@@ -3,25 +3,23 @@
 Hidden reasoning of a model comes encrypted, and is sent back unchanged, so that the model need not repeat it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from palyra.core.model.catalog import ModelCard
 from palyra.core.model.prompt import ModelEvent, Prompt, ReasoningDelta, StopReason, TextDelta, TurnDone
 from palyra.core.spending.usage import Usage
 from palyra.core.tool import JsonObject
 from palyra.providers.base import ProviderFailed
-from palyra.providers.dialect import ModelTarget, ProviderRequest
-from palyra.providers.dialects.openai import DIALECT as CHAT
-from palyra.providers.dialects.openai_models import model_card
+from palyra.providers.dialect import AnswerReader, ModelTarget, ProviderRequest
+from palyra.providers.dialects.openai import HEADERS, OpenAiDialect
 from palyra.providers.dialects.openai_request import thinker
 from palyra.providers.dialects.partial_calls import PartialCall, PartialCalls, names_of
 from palyra.providers.dialects.responses_request import NAME, body_of
 from palyra.providers.dialects.usage_counts import count, made, part_of
-from palyra.providers.failures import error_words, failure, kind_of_error, refusal
+from palyra.providers.failures import error_words, failure, kind_of_error
 
 _CUT_SHORT = {"max_output_tokens": StopReason.LENGTH, "content_filter": StopReason.REFUSED}
 
@@ -65,39 +63,16 @@ class _Event(Struct, gc=False):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-class ResponsesDialect:
-    """The OpenAI Responses dialect."""
-
-    base_url = "https://api.openai.com/v1"
-
-    def authorised(self, key: str) -> Mapping[str, str]:
-        """Return the headers with the key."""
-        return {"Authorization": f"Bearer {key}"}
+class ResponsesDialect(OpenAiDialect):
+    """The OpenAI Responses dialect: other requests and answers of the same servers."""
 
     def request(self, prompt: Prompt, target: ModelTarget) -> ProviderRequest:
         """Return the request for the model's next turn."""
-        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        return ProviderRequest(path="/responses", headers=headers, body=msgspec.json.encode(body_of(prompt, target)))
+        return ProviderRequest(path="/responses", headers=HEADERS, body=msgspec.json.encode(body_of(prompt, target)))
 
-    def reader(self, prompt: Prompt, target: ModelTarget) -> "ResponsesReader":
+    def reader(self, prompt: Prompt, target: ModelTarget) -> AnswerReader:
         """Return the parser of the answer."""
         return ResponsesReader(prompt, target)
-
-    def refused(self, status: int, headers: Mapping[str, str], body: bytes, target: ModelTarget) -> ProviderFailed:
-        """Return the failure for an answer that is not a stream."""
-        return refusal(status, headers, body, target)
-
-    def model_card(self, model: str) -> ModelCard:
-        """Return what is known about a model by its name."""
-        return model_card(model)
-
-    def list_path(self) -> str:
-        """Return the path of the list of models."""
-        return CHAT.list_path()
-
-    def listed(self, body: bytes) -> list[str]:
-        """Return the models of such a list."""
-        return CHAT.listed(body)
 
 
 class ResponsesReader:
