@@ -30,6 +30,7 @@ from palyra.journal.proof.signing_key import public_key
 from palyra.journal.proof.tape_proof import ProofReport
 from palyra.journal.snapshot import open_snapshot
 from palyra.settings import JournalSettings, Settings
+from tests.support.eventually import pauses
 from tests.support.fork_server import ForkedProcess, ForkServer
 
 T = TypeVar("T")
@@ -40,7 +41,6 @@ STOP_SECONDS = 60.0
 ANSWER_SECONDS = 60.0
 PATIENCE_SECONDS = 60.0
 KEEP_ALIVE_SECONDS = 60.0
-PAUSE = 0.01
 FINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
 
@@ -289,7 +289,7 @@ class Daemon:
 
     def surely(self, attempt: Callable[[], T]) -> T:
         """Try as often as it takes, while somebody else kills the daemon, or what it needs, and brings it back."""
-        deadline = monotonic() + PATIENCE_SECONDS
+        deadline, pause = monotonic() + PATIENCE_SECONDS, pauses()
         while True:
             self.serving()
             try:
@@ -298,7 +298,7 @@ class Daemon:
                 final = isinstance(error, Refused) and error.status not in (429, 503)
                 if final or monotonic() > deadline:
                     raise
-            sleep(PAUSE)
+            sleep(next(pause))
 
     def tape(self, path: str) -> list[Line]:
         """Return the whole tape of `/runs/ID` or `/sessions/ID`, page by page."""
@@ -411,10 +411,10 @@ def line_of(text: str) -> Line:
 
 def until(condition: Callable[[], T | None], *, seconds: float = ANSWER_SECONDS) -> T:
     """Ask again and again, and return the first true answer."""
-    deadline = monotonic() + seconds
+    deadline, pause = monotonic() + seconds, pauses()
     while not (answer := condition()):
         assert monotonic() < deadline, f"not true within {seconds:g} s; the last answer was {answer!r}"
-        sleep(PAUSE)
+        sleep(next(pause))
     return answer
 
 
