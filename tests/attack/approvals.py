@@ -11,6 +11,7 @@ from tests.support.daemon import Daemon, Json, until
 
 MARK = "hidden-mark"
 DO = f"touch {MARK}"
+ANY_MACHINE = {"sandbox_tier": "off"}  # no command of these cases is approved, so none needs a sandbox
 _NAMES = {"NUL": "\0", "BEL": "\a", "BS": "\b", "TAB": "\t", "LF": "\n", "CR": "\r", "ESC": "\x1b", "DEL": "\x7f"}
 _STRANGE = [chr(code) for code in (*range(1, 32), 127, 0x85, 0x9B, 0xA0, 0xAD, 0x200B, 0x200D, 0x200E, 0x2028, 0x2029)]
 _STRANGE += [chr(code) for code in (0x202E, 0x2060, 0x2066, 0x2069, 0x3164, 0xFE0F, 0xFEFF, 0xE0041, 0xE0101)]
@@ -27,9 +28,9 @@ def _original(shown: str) -> str:
     return re.sub("⟨([^⟩]*)⟩", letter, shown)
 
 
-def _proposing(ground: Ground, tool: str, arguments: dict[str, Any]) -> tuple[Daemon, Json]:
+def _proposing(ground: Ground, tool: str, arguments: dict[str, Any], **settings: Any) -> tuple[Daemon, Json]:
     """Have a call proposed; return the daemon and the open approval."""
-    daemon = ground.daemon(proposing((tool, arguments)))
+    daemon = ground.daemon(proposing((tool, arguments)), **settings)
     daemon.send("go")
     return daemon, _open(daemon)
 
@@ -55,14 +56,14 @@ def _assert_shown(daemon: Daemon, approval: Json, command: str) -> None:
 @attack("a command behind the beginning of a private key")
 def behind_a_key(ground: Ground) -> None:
     command = f"echo -----BEGIN PRIVATE KEY-----\n{DO}"
-    daemon, approval = _proposing(ground, "shell.run", {"command": command, "access": "write"})
+    daemon, approval = _proposing(ground, "shell.run", {"command": command, "access": "write"}, **ANY_MACHINE)
     _assert_shown(daemon, approval, command)
 
 
 @attack("a command within the password of an address")
 def within_an_address(ground: Ground) -> None:
     command = f"echo https://x:a;{DO.replace(' ', '${IFS}')};@\necho https://x:b\n{DO}\n@"
-    daemon, approval = _proposing(ground, "shell.run", {"command": command, "access": "write"})
+    daemon, approval = _proposing(ground, "shell.run", {"command": command, "access": "write"}, **ANY_MACHINE)
     _assert_shown(daemon, approval, command)
 
 
@@ -73,7 +74,7 @@ def strange_commands(ground: Ground) -> None:
         parts = [ground.random.choices(choices, k=ground.random.randint(5, 60)) for _ in range(4)]
         commands = [f"true {''.join(some)}\n{DO}" for some in parts]
         daemon = ground.daemon(
-            proposing(*(("shell.run", {"command": command, "access": "write"}) for command in commands))
+            proposing(*(("shell.run", {"command": command, "access": "write"}) for command in commands)), **ANY_MACHINE
         )
         daemon.send("go")
         for command in commands:

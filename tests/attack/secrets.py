@@ -171,7 +171,8 @@ def command_behind_a_marker(ground: Ground) -> None:
         "echo -----BEGIN PRIVATE KEY-----\ntouch owned\n-----END PRIVATE KEY-----",
         "secret=aB3xY9|touch&owned>x7Q",
     )
-    daemon = ground.daemon(proposing(*(("shell.run", {"command": one, "access": "write"}) for one in commands)))
+    calls = [("shell.run", {"command": one, "access": "write"}) for one in commands]
+    daemon = ground.daemon(proposing(*calls), sandbox_tier="off")  # none is approved, so none needs a sandbox
     tape = play(daemon, "Run it.", decision="deny")
     asked = [line.event["effect"]["command"] for line in tape if line.kind == "approval_requested"]
     assert asked, "nothing was asked"
