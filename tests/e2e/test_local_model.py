@@ -14,6 +14,7 @@ from palyra.gateway.client.target import find_target
 from tests.e2e.conftest import NewDaemon
 from tests.support.command import command
 from tests.support.daemon import Daemon, line_of, until
+from tests.support.needs import OPENMP, needs
 
 Json = Any
 
@@ -132,6 +133,7 @@ def test_a_cancel_frees_the_processor(new_sqlite_daemon: NewDaemon, weights: Pat
     assert daemon.stop() == 0
 
 
+@needs(OPENMP)
 def test_a_file_that_is_missing_ends_the_run_with_one_sentence(new_sqlite_daemon: NewDaemon, tmp_path: Path) -> None:
     daemon = a_daemon(new_sqlite_daemon, tmp_path / "missing.gguf")
     done = command(daemon.home.path, "run", "-m", "Hello.")

@@ -136,9 +136,15 @@ class LlamaRuntime:
     def _load(self, path: Path, window_tokens: int) -> Any:
         try:
             import xllamacpp
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise LlamaFailed(
                 f"Local models need a package that is not installed. Install it: {INSTALL}.", lasting=True
+            ) from error
+        except ImportError as error:
+            raise LlamaFailed(
+                f"The package for local models cannot be loaded: {_line(error)}. If a system library is missing, "
+                "install it (libgomp on Debian: apt-get install libgomp1).",
+                lasting=True,
             ) from error
         try:
             head = read_header(path)

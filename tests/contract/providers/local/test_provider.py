@@ -347,3 +347,19 @@ async def test_without_the_extra_it_is_said_what_to_install(
     with pytest.raises(ProviderFailed, match=r"pip install 'palyra\[local\]'") as caught:
         await heard(a_model(weights, llama), a_prompt("hi"))
     assert caught.value.kind is FailureKind.UNUSABLE
+
+
+async def test_a_package_that_lacks_a_system_library_is_said_to_lack_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "libgomp.so.1: cannot open shared object file"
+    (tmp_path / "xllamacpp.py").write_text(f"raise ImportError({reason!r})\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
+    llama = LlamaRuntime()
+    try:
+        with pytest.raises(ProviderFailed, match=f"cannot be loaded: {reason}.*apt-get install libgomp1") as caught:
+            await heard(a_model(tmp_path / "any.gguf", llama), a_prompt("hi"))
+    finally:
+        await llama.close()
+    assert caught.value.kind is FailureKind.UNUSABLE
