@@ -34,6 +34,10 @@ COMMANDS = {
 }
 
 
+# Every surface shows the same without a sandbox, and no command here is approved.
+NO_SANDBOX = "off"
+
+
 def calling(line: str) -> dict[str, Any]:
     call = {"do": "call", "tool": "shell.run", "arguments": {"command": line, "access": "write"}}
     return {"rules": [{"when": {"tools": True}, "turns": [[call], [{"do": "text", "text": "Done."}]]}]}
@@ -66,7 +70,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     ]
     script = folder / "script.json"
     script.write_text(json.dumps({"rules": rules, "default": [{"do": "text", "text": "Done."}]}))
-    daemon = Daemon(folder / "home", model_provider="scripted", model_script=script, approvals_inbox=True)
+    daemon = Daemon(
+        folder / "home", model_provider="scripted", model_script=script, approvals_inbox=True, sandbox_tier=NO_SANDBOX
+    )
     yield daemon.start()
     daemon.close()
 
@@ -98,7 +104,7 @@ def test_the_whole_command_is_on_every_surface(daemon: Daemon, number: int, line
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
 def test_the_whole_command_is_in_the_chat(new_sqlite_daemon: NewDaemon, term: str) -> None:
     line = COMMANDS["behind what looks like the end"] + "\n" + COMMANDS["behind a row that the terminal breaks"]
-    daemon = new_sqlite_daemon(calling(line)).start()
+    daemon = new_sqlite_daemon(calling(line), sandbox_tier=NO_SANDBOX).start()
     with terminal(daemon.home.path, "chat", term=term) as chat:
         chat.wait_for(PROMPT, seconds=SECONDS)
         chat.type("go" + ENTER)
@@ -112,7 +118,9 @@ def test_the_whole_command_is_in_the_chat(new_sqlite_daemon: NewDaemon, term: st
 
 def test_a_secret_is_a_marker_that_its_owner_can_look_behind(new_sqlite_daemon: NewDaemon) -> None:
     key = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
-    daemon = new_sqlite_daemon(calling(f"echo a\ncurl -d {key} x"), approvals_inbox=True).start()
+    daemon = new_sqlite_daemon(
+        calling(f"echo a\ncurl -d {key} x"), approvals_inbox=True, sandbox_tier=NO_SANDBOX
+    ).start()
     daemon.send("go")
     question = asked(daemon)
     shown = palyra(daemon, "approvals", "show", question["approval_id"][-6:])
@@ -124,12 +132,13 @@ def test_a_secret_is_a_marker_that_its_owner_can_look_behind(new_sqlite_daemon: 
 def test_what_looks_like_a_secret_but_may_be_code_is_pointed_at_and_shown(new_sqlite_daemon: NewDaemon) -> None:
     """A marker stands for what no shell acts on; anything else is shown as it is."""
     password = "hunter2;rm+-rf+x"
-    daemon = new_sqlite_daemon(calling(f"git clone https://ana:{password}@example.org/x"), approvals_inbox=True).start()
+    line = f"git clone https://ana:{password}@example.org/x"
+    daemon = new_sqlite_daemon(calling(line), approvals_inbox=True, sandbox_tier=NO_SANDBOX).start()
     daemon.send("go")
     question = asked(daemon)
     shown = palyra(daemon, "approvals", "show", question["approval_id"][-6:])
     assert "  │ Looks like a secret: command, " in shown
-    assert f"  │ > git clone https://ana:{password}@example.org/x\n" in shown
+    assert f"  │ > {line}\n" in shown
 
 
 def test_of_a_long_effect_it_is_said_how_much_is_not_shown(new_sqlite_daemon: NewDaemon) -> None:
