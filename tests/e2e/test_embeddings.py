@@ -213,8 +213,8 @@ def _killed_and_settled(new_daemon: NewDaemon, connect: Connect, provider: int) 
     total = daemon.get("/usage")["total"]
     assert (total["micros"], total["estimated"], total["discarded"]) == (held * 1000, 1, 1)
     assert embed(connect(daemon), "ab").usage.prompt_tokens == 2
-    (standing,) = json.loads(palyra(daemon, "usage", "--json"))["budgets"]
-    assert [(cap["settled"], cap["reserved"]) for cap in standing["caps"]] == [((held + 2) * 1000, 0)]
+    (budget,) = json.loads(palyra(daemon, "usage", "--json"))["budgets"]
+    assert [(cap["settled"], cap["reserved"]) for cap in budget["caps"]] == [((held + 2) * 1000, 0)]
     daemon.stop()
     assert "Journal verified" in palyra(daemon, "journal", "verify", "--deep")
     assert "Nothing to repair" in palyra(daemon, "journal", "rebuild")

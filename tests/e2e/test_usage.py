@@ -105,9 +105,9 @@ def test_a_budget_ends_a_run_and_a_reload_that_raises_it_lets_work_go_on(new_dae
     def spent_today() -> int:
         """A day may end between the two; the next one does not."""
         assert daemon.finished(daemon.send("Hello.")["run_id"])["status"] == "done"
-        (standing,) = json.loads(palyra(daemon, "usage", "--json"))["budgets"]
-        (cap,) = standing["caps"]
-        assert (standing["budget"], cap["cap"], cap["reserved"]) == ("daily", 5_000_000, 0)
+        (budget,) = json.loads(palyra(daemon, "usage", "--json"))["budgets"]
+        (cap,) = budget["caps"]
+        assert (budget["budget"], cap["cap"], cap["reserved"]) == ("daily", 5_000_000, 0)
         return int(cap["settled"])
 
     until(spent_today)

@@ -170,7 +170,7 @@ async def test_what_was_set_aside_and_not_used_is_there_for_the_next_turn(begin:
     assert (await failure(world, await world.say("Three."))).code == "budget_exceeded"
 
 
-async def test_a_day_that_begins_anew_has_its_budget_again(begin: Begin) -> None:
+async def test_the_budget_of_a_day_resets_with_the_next(begin: Begin) -> None:
     world = await priced(begin, daily=money(MOST))
     await world.ended(await world.say("One."))
     await failure(world, await world.say("Two."))

@@ -69,8 +69,12 @@ def g() -> None:
 
 
 def test_documents_are_checked_and_code_in_them_is_not(tmp_path: Path) -> None:
-    files = {"docs/guides/a.md": "One.\nIt can not run.\n", "README.md": "The option `--brake` is fine.\n"}
-    assert problems(tmp_path, files) == ["docs/guides/a.md:2: 'can not'"]
+    files = {
+        "docs/guides/a.md": "One.\nIt can not run.\n",
+        "README.md": "The option `--brake` is fine.\n",
+        "proto/a/v1/a.proto": "// The brake.\n",
+    }
+    assert problems(tmp_path, files) == ["docs/guides/a.md:2: 'can not'", "proto/a/v1/a.proto:1: 'brake'"]
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def _methods(
                 control=services.cancellation,
                 timeout=slow_reader_seconds,
             ).handlers(methods),
-            **SessionMethods(engine, endpoints=services.sessions).handlers(methods),
+            **SessionMethods(engine, sessions=services.sessions).handlers(methods),
             **AgentMethods(services.agents).handlers(methods),
         },
         APPROVALS_SERVICE: ApprovalMethods(

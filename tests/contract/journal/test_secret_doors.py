@@ -301,7 +301,7 @@ async def test_an_exchanged_key_is_said_so_and_the_secret_can_be_set_anew(
     assert (await doors.value_of(ANA, "github")).reveal() == VALUE
 
 
-async def test_a_vault_without_its_key_can_be_emptied_and_begins_anew(doors: SecretService, key_file: KeyFile) -> None:
+async def test_a_vault_without_its_key_can_be_emptied_and_used_again(doors: SecretService, key_file: KeyFile) -> None:
     await doors.set(ANA, "github", VALUE)
     key_file.lose()
     await doors.delete(ANA, "github")

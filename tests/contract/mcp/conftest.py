@@ -61,7 +61,7 @@ class Keeping:
     secrets: SecretService
     context: ToolContext
 
-    def standing(self, name: str = "s") -> McpServerStatus:
+    def status(self, name: str = "s") -> McpServerStatus:
         found = [one for one in self.servers.status() if one.name == name]
         assert found, f"there is no server {name}"
         return found[0]
@@ -70,7 +70,7 @@ class Keeping:
         """Wait until a server stands like that."""
 
         def there() -> McpServerStatus:
-            found = self.standing(name)
+            found = self.status(name)
             assert found.state is state, f"{found.state}: {found.reason}"
             return found
 

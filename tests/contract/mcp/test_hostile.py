@@ -110,7 +110,7 @@ async def test_a_wrong_answer_is_no_answer(sqlite: SqliteEngine, keep: Keep) -> 
     async with keep(sqlite, s=hostile("wrong")) as kept:
         await kept.accepts()
         done = await kept.call("mcp.s.echo")
-        assert kept.standing().state is McpServerState.READY
+        assert kept.status().state is McpServerState.READY
     assert done.outcome is CallOutcome.ERROR
     assert "did not answer the call" in done.text
 
@@ -145,16 +145,16 @@ async def test_failures_are_retried_less_and_less_often(
         for failure in range(1, 4):
             await eventually(partial(_has_failed, kept, failure), timeout=60)
             await kept.reaches(McpServerState.FAILED)
-            pauses.append(kept.standing().retry_in_seconds or 0)
+            pauses.append(kept.status().retry_in_seconds or 0)
         kept.servers.get("s").restart()
         await asyncio.sleep(0)
-        await eventually(lambda: kept.standing().restarts >= 4, timeout=60)
+        await eventually(lambda: kept.status().restarts >= 4, timeout=60)
     assert pauses == sorted(pauses)
     assert pauses[2] > pauses[0]
 
 
 def _has_failed(kept: Keeping, times: int) -> bool:
-    return kept.standing().restarts == times
+    return kept.status().restarts == times
 
 
 def _sleepers() -> list[int]:

@@ -191,7 +191,7 @@ async def test_risk_is_high_unless_the_owner_says_otherwise(sqlite: SqliteEngine
     async with keep(sqlite, s=notebook(), t=notebook(risk=Risk.MEDIUM, risks={"end": Risk.CRITICAL})) as kept:
         await kept.reaches(McpServerState.READY)
         await kept.reaches(McpServerState.READY, "t")
-        assert {tool.risk for tool in kept.standing().tools} == {Risk.HIGH}
+        assert {tool.risk for tool in kept.status().tools} == {Risk.HIGH}
         assert (kept.tool("note", "t").risk, kept.tool("end", "t").risk) == (Risk.MEDIUM, Risk.CRITICAL)
         await kept.accepts("look")
         (tool,) = kept.servers.tools()
@@ -248,7 +248,7 @@ async def test_a_cancelled_call_lets_the_server_live(sqlite: SqliteEngine, keep:
         await kept.accepts()
         slow = await kept.call("mcp.s.wait", {"seconds": 2})
         after = await kept.call("mcp.s.note", {"text": "a"})
-        assert kept.standing().restarts == 0
+        assert kept.status().restarts == 0
     assert slow.outcome is CallOutcome.TIMEOUT
     assert after.outcome is CallOutcome.OK
 

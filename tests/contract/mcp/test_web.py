@@ -40,7 +40,7 @@ async def test_a_server_over_http_is_used_like_any_other(
     async with keep(sqlite, s=McpServer(url=http_server.url, allow_private=True, headers={"X-Key": "abc"})) as kept:
         await kept.accepts("note")
         done = await kept.call("mcp.s.note", {"text": "milk"})
-        assert kept.standing().transport == "http"
+        assert kept.status().transport == "http"
     assert (done.outcome, done.text) == (CallOutcome.OK, "noted 'milk' 1x")
 
 

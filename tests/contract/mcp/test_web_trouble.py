@@ -122,7 +122,7 @@ async def test_one_that_floods_is_ended(sqlite: SqliteEngine, keep: Keep) -> Non
     async with speaking(lambda number: b"", flood=True) as server, keep(sqlite, s=server) as kept:
         await kept.secrets.set(OWNER, "key", KEY.encode())
         await kept.mcp.restart("s")
-        await eventually(lambda: "it sent too much" in kept.standing().reason, timeout=60)
+        await eventually(lambda: "it sent too much" in kept.status().reason, timeout=60)
 
 
 @pytest.mark.parametrize(

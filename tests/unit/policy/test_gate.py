@@ -363,11 +363,9 @@ def test_nothing_else_lifts_what_was_allowed_for_trusted_text(accepted: dict[str
     mine = a_grant(policy_hash=SHIPPED.policy_hash, scope=ApprovalScope.SESSION, label=labels.OWNER, kind="folder:/a")
     other = a_grant(**{"policy_hash": SHIPPED.policy_hash, "kind": "folder:/b", **accepted})
     assert SHIPPED.judge(web, [mine, other]).verdict is Verdict.ASK
-    standing = a_grant(
-        policy_hash=SHIPPED.policy_hash, scope=ApprovalScope.ALWAYS, label=labels.OWNER, kind="folder:/a"
-    )
+    general = a_grant(policy_hash=SHIPPED.policy_hash, scope=ApprovalScope.ALWAYS, label=labels.OWNER, kind="folder:/a")
     here = a_grant(policy_hash=SHIPPED.policy_hash, scope=ApprovalScope.SESSION, label=labels.WEB, kind="folder:/b")
-    assert SHIPPED.judge(web, [standing, here]).verdict is Verdict.ASK
+    assert SHIPPED.judge(web, [general, here]).verdict is Verdict.ASK
 
 
 @given(

@@ -98,10 +98,10 @@ class Client:
         answer_seconds: float = RESPONSE_TIMEOUT_SECONDS,
         timeout: float = 0.0,
     ) -> None:
-        """`patience` is how many seconds to wait for an unreachable daemon; requests are then sent again."""
+        """`timeout` is how many seconds to wait for an unreachable daemon; requests are then sent again."""
         self._find = find
         self._answer_seconds = answer_seconds
-        self._patience = timeout
+        self._timeout = timeout
         self.http = HttpCalls(find, seconds=answer_seconds, timeout=timeout)
 
     @cached_property
@@ -109,7 +109,7 @@ class Client:
         """The calls over gRPC."""
         from palyra.gateway.client.grpc_calls import GrpcCalls
 
-        return GrpcCalls(self._find, seconds=self._answer_seconds, timeout=self._patience)
+        return GrpcCalls(self._find, seconds=self._answer_seconds, timeout=self._timeout)
 
     def status(self) -> DaemonStatus:
         """Return the status of the daemon and its parts."""

@@ -27,13 +27,13 @@ class GrpcCalls:
     def __init__(self, find: Callable[[], DaemonTarget], *, seconds: float, timeout: float) -> None:
         self._find = find
         self._seconds = seconds
-        self._patience = timeout
+        self._timeout = timeout
 
     def ask(self, method: str, request: Message, kind: type[M], *, timeout: float | None = None) -> M:
         """Call a unary method."""
         return retry_until_reachable(
             lambda: grpc_channel.call_unary(self._find(), method, request, kind=kind, seconds=self._seconds),
-            seconds=self._patience if timeout is None else timeout,
+            seconds=self._timeout if timeout is None else timeout,
         )
 
     def status(self) -> DaemonStatus:

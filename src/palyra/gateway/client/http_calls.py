@@ -39,10 +39,10 @@ class HttpCalls:
     """Calls one daemon. The target is looked up for each request: a restarted daemon may use another address."""
 
     def __init__(self, find: Callable[[], DaemonTarget], *, seconds: float, timeout: float) -> None:
-        """`patience` is how many seconds to wait for an unreachable daemon; requests are then sent again."""
+        """`timeout` is how many seconds to wait for an unreachable daemon; requests are then sent again."""
         self._find = find
         self._seconds = seconds
-        self._patience = timeout
+        self._timeout = timeout
 
     def get(self, kind: type[T], path: str, query: Query | None = None) -> T:
         """Read something."""
@@ -65,9 +65,7 @@ class HttpCalls:
         return self._request("GET", path, query=query)
 
     def _request(self, method: str, path: str, *, query: Query | None = None, body: object = None) -> bytes:
-        return retry_until_reachable(
-            lambda: self._attempt(method, path, query=query, body=body), seconds=self._patience
-        )
+        return retry_until_reachable(lambda: self._attempt(method, path, query=query, body=body), seconds=self._timeout)
 
     def _attempt(self, method: str, path: str, *, query: Query | None, body: object) -> bytes:
         target = self._find()

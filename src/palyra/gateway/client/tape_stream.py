@@ -74,7 +74,7 @@ class TapeStream:
         self._attach = attach
         self._run_id = run_id
         self._lost = lost
-        self._patience = timeout
+        self._timeout = timeout
         self._attached: EntryStream | None = None
         self._closed = threading.Event()
 
@@ -102,7 +102,7 @@ class TapeStream:
                 return
             if wait is None:
                 self._lost()
-                wait = RetryDeadline(self._patience)
+                wait = RetryDeadline(self._timeout)
             wait.after(error)
 
     def close(self) -> None:

@@ -10,8 +10,8 @@ from palyra.runs.services.agents import AgentService
 class AgentMethods:
     """The methods that concern agents."""
 
-    def __init__(self, endpoints: AgentService) -> None:
-        self._doors = endpoints
+    def __init__(self, agents: AgentService) -> None:
+        self._agents = agents
 
     def handlers(self, methods: Methods) -> dict[str, Handler]:
         return {
@@ -27,37 +27,37 @@ class AgentMethods:
         }
 
     async def list_agents(self, request: pb.ListAgentsRequest, principal: PrincipalId) -> pb.ListAgentsResponse:
-        return pb.ListAgentsResponse(agents=map(convert.from_agent, await self._doors.list(principal)))
+        return pb.ListAgentsResponse(agents=map(convert.from_agent, await self._agents.list(principal)))
 
     async def get_agent(self, request: pb.GetAgentRequest, principal: PrincipalId) -> pb.GetAgentResponse:
-        return pb.GetAgentResponse(agent=convert.from_agent(await self._doors.get(principal, request.agent_id)))
+        return pb.GetAgentResponse(agent=convert.from_agent(await self._agents.get(principal, request.agent_id)))
 
     async def create_agent(self, request: pb.CreateAgentRequest, principal: PrincipalId) -> pb.CreateAgentResponse:
-        agent = await self._doors.create(principal, convert.to_agent(request.agent, principal))
+        agent = await self._agents.create(principal, convert.to_agent(request.agent, principal))
         return pb.CreateAgentResponse(agent=convert.from_agent(agent))
 
     async def update_agent(self, request: pb.UpdateAgentRequest, principal: PrincipalId) -> pb.UpdateAgentResponse:
-        agent = await self._doors.update(principal, convert.to_agent(request.agent, principal))
+        agent = await self._agents.update(principal, convert.to_agent(request.agent, principal))
         return pb.UpdateAgentResponse(agent=convert.from_agent(agent))
 
     async def delete_agent(self, request: pb.DeleteAgentRequest, principal: PrincipalId) -> pb.DeleteAgentResponse:
-        await self._doors.delete(principal, request.agent_id)
+        await self._agents.delete(principal, request.agent_id)
         return pb.DeleteAgentResponse()
 
     async def set_default_agent(
         self, request: pb.SetDefaultAgentRequest, principal: PrincipalId
     ) -> pb.SetDefaultAgentResponse:
-        agent = await self._doors.set_default(principal, request.agent_id)
+        agent = await self._agents.set_default(principal, request.agent_id)
         return pb.SetDefaultAgentResponse(agent=convert.from_agent(agent))
 
     async def bind_agent(self, request: pb.BindAgentRequest, principal: PrincipalId) -> pb.BindAgentResponse:
-        session = await self._doors.bind(principal, request.agent_id, request.session_id)
+        session = await self._agents.bind(principal, request.agent_id, request.session_id)
         return pb.BindAgentResponse(session=convert.to_message(pb.Session, session))
 
     async def unbind_agent(self, request: pb.UnbindAgentRequest, principal: PrincipalId) -> pb.UnbindAgentResponse:
-        session = await self._doors.unbind(principal, request.session_id)
+        session = await self._agents.unbind(principal, request.session_id)
         return pb.UnbindAgentResponse(session=convert.to_message(pb.Session, session))
 
     async def resolve_agent(self, request: pb.ResolveAgentRequest, principal: PrincipalId) -> pb.ResolveAgentResponse:
-        agent, reason = await self._doors.resolve(principal, request.session_id or None)
+        agent, reason = await self._agents.resolve(principal, request.session_id or None)
         return pb.ResolveAgentResponse(agent=convert.from_agent(agent), reason=reason)

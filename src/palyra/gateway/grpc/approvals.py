@@ -31,13 +31,13 @@ class ApprovalMethods:
     """The methods that concern approvals and grants."""
 
     def __init__(
-        self, endpoints: ApprovalService, watch: ApprovalWatch, *, intake: MessageIntake, timeout: Callable[[], float]
+        self, approvals: ApprovalService, watch: ApprovalWatch, *, intake: MessageIntake, timeout: Callable[[], float]
     ) -> None:
-        """`patience` returns how many seconds a message may wait for its reader; it is called each time."""
-        self._doors = endpoints
+        """`timeout` returns how many seconds a message may wait for its reader; it is called each time."""
+        self._approvals = approvals
         self._intake = intake
         self._watch = watch
-        self._patience = timeout
+        self._timeout = timeout
 
     def handlers(self, methods: Methods) -> dict[str, Handler]:
         return {
@@ -57,24 +57,24 @@ class ApprovalMethods:
     ) -> pb.ListApprovalsResponse:
         limit = _limit(request.limit)
         before = to_position(request.cursor) if request.cursor else None
-        approvals = await self._doors.page(principal, only_open=request.only_open, before=before, limit=limit + 1)
+        approvals = await self._approvals.page(principal, only_open=request.only_open, before=before, limit=limit + 1)
         listed, following = page(approvals, limit, from_approval)
         return pb.ListApprovalsResponse(approvals=to_messages(pb.Approval, listed), next_cursor=following)
 
     async def get_approval(self, request: pb.GetApprovalRequest, principal: PrincipalId) -> pb.GetApprovalResponse:
-        approval = await self._doors.get(principal, request.approval_id)
+        approval = await self._approvals.get(principal, request.approval_id)
         return pb.GetApprovalResponse(approval=to_message(pb.Approval, approval))
 
     async def reveal_approval(
         self, request: pb.RevealApprovalRequest, principal: PrincipalId
     ) -> pb.RevealApprovalResponse:
-        approval = await self._doors.reveal(principal, request.approval_id)
+        approval = await self._approvals.reveal(principal, request.approval_id)
         return pb.RevealApprovalResponse(approval=to_message(pb.Approval, approval))
 
     async def resolve_approval(
         self, request: pb.ResolveApprovalRequest, principal: PrincipalId
     ) -> pb.ResolveApprovalResponse:
-        resolved = await self._doors.resolve(
+        resolved = await self._approvals.resolve(
             principal,
             request.approval_id,
             allow=request.allow,
@@ -98,29 +98,31 @@ class ApprovalMethods:
             async for some in news:
                 if some:
                     answer = pb.WatchApprovalsResponse(approvals=to_messages(pb.Approval, some))
-                    await send(call, answer, seconds=self._patience())
+                    await send(call, answer, seconds=self._timeout())
 
     async def export_approvals(
         self, request: pb.ExportApprovalsRequest, call: ServerCall, principal: PrincipalId
     ) -> None:
         waiting = b""
-        async with aclosing(chained(self._doors, principal)) as lines:
+        async with aclosing(chained(self._approvals, principal)) as lines:
             async for line in lines:
                 waiting += line
                 if len(waiting) >= LINES_BYTES:
-                    await send(call, pb.ExportApprovalsResponse(lines=waiting), seconds=self._patience())
+                    await send(call, pb.ExportApprovalsResponse(lines=waiting), seconds=self._timeout())
                     waiting = b""
-        await send(call, pb.ExportApprovalsResponse(lines=waiting), seconds=self._patience())
+        await send(call, pb.ExportApprovalsResponse(lines=waiting), seconds=self._timeout())
 
     async def list_grants(self, request: pb.ListGrantsRequest, principal: PrincipalId) -> pb.ListGrantsResponse:
         limit = _limit(request.limit)
         before = to_position(request.cursor) if request.cursor else None
-        grants = await self._doors.grants(principal, before=before, limit=limit + 1)
+        grants = await self._approvals.grants(principal, before=before, limit=limit + 1)
         listed, following = page(grants, limit, from_grant)
         return pb.ListGrantsResponse(grants=to_messages(pb.Grant, listed), next_cursor=following)
 
     async def revoke_grant(self, request: pb.RevokeGrantRequest, principal: PrincipalId) -> pb.RevokeGrantResponse:
-        return pb.RevokeGrantResponse(grant=to_message(pb.Grant, await self._doors.revoke(principal, request.grant_id)))
+        return pb.RevokeGrantResponse(
+            grant=to_message(pb.Grant, await self._approvals.revoke(principal, request.grant_id))
+        )
 
 
 def _limit(requested: int) -> int:

@@ -55,10 +55,10 @@ class RunMethods:
         control: CancellationService,
         timeout: Callable[[], float],
     ) -> None:
-        """`patience` returns how many seconds a batch may wait for its reader; it is called each time."""
+        """`timeout` returns how many seconds a batch may wait for its reader; it is called each time."""
         self._engine = engine
         self._tail = tail
-        self._patience = timeout
+        self._timeout = timeout
         self._intake = intake
         self._control = control
 
@@ -174,7 +174,7 @@ class RunMethods:
             follower.close()
 
     async def _send(self, call: ServerCall, message: Message) -> None:
-        await send(call, message, seconds=self._patience())
+        await send(call, message, seconds=self._timeout())
 
 
 def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:

@@ -16,8 +16,8 @@ SERVICE = pb.DESCRIPTOR.services_by_name["VaultService"].full_name
 class SecretMethods:
     """The methods that concern secrets."""
 
-    def __init__(self, endpoints: SecretService, seals: SecretSealer) -> None:
-        self._doors = endpoints
+    def __init__(self, secrets: SecretService, seals: SecretSealer) -> None:
+        self._secrets = secrets
         self._seals = seals
 
     def handlers(self, methods: Methods) -> dict[str, Handler]:
@@ -31,14 +31,14 @@ class SecretMethods:
         }
 
     async def set_secret(self, request: pb.SetSecretRequest, principal: PrincipalId) -> pb.SetSecretResponse:
-        record = await self._doors.set(principal, request.name, request.value, _scope(request.scope))
+        record = await self._secrets.set(principal, request.name, request.value, _scope(request.scope))
         return pb.SetSecretResponse(secret=to_message(pb.Secret, record))
 
     async def list_secrets(self, request: pb.ListSecretsRequest, principal: PrincipalId) -> pb.ListSecretsResponse:
-        return pb.ListSecretsResponse(secrets=to_messages(pb.Secret, await self._doors.list(principal)))
+        return pb.ListSecretsResponse(secrets=to_messages(pb.Secret, await self._secrets.list(principal)))
 
     async def delete_secret(self, request: pb.DeleteSecretRequest, principal: PrincipalId) -> pb.DeleteSecretResponse:
-        await self._doors.delete(principal, request.secret_name)
+        await self._secrets.delete(principal, request.secret_name)
         return pb.DeleteSecretResponse()
 
     async def list_sealed(self, request: pb.ListSealedRequest, principal: PrincipalId) -> pb.ListSealedResponse:

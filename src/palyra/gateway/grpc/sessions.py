@@ -15,9 +15,9 @@ MAX_PAGE = 500
 class SessionMethods:
     """The methods that concern sessions."""
 
-    def __init__(self, engine: Engine, *, endpoints: SessionService) -> None:
+    def __init__(self, engine: Engine, *, sessions: SessionService) -> None:
         self._engine = engine
-        self._doors = endpoints
+        self._sessions = sessions
 
     def handlers(self, methods: Methods) -> dict[str, Handler]:
         return {
@@ -30,7 +30,9 @@ class SessionMethods:
         """Return a page of the principal's sessions, the latest first."""
         limit = min(request.limit, MAX_PAGE) if request.limit > 0 else DEFAULT_PAGE
         before = to_position(request.cursor) if request.cursor else None
-        matching_sessions = await self._doors.page(principal, archived=request.archived, before=before, limit=limit + 1)
+        matching_sessions = await self._sessions.page(
+            principal, archived=request.archived, before=before, limit=limit + 1
+        )
         sessions, following = page(matching_sessions, limit, from_session)
         return pb.ListSessionsResponse(sessions=convert.to_messages(pb.Session, sessions), next_cursor=following)
 
@@ -38,12 +40,12 @@ class SessionMethods:
         self, request: pb.ResolveSessionRequest, principal: PrincipalId
     ) -> pb.ResolveSessionResponse:
         """Find or create a session."""
-        session, created = await self._doors.resolve(principal, convert.to_session_ref(request.session))
+        session, created = await self._sessions.resolve(principal, convert.to_session_ref(request.session))
         return pb.ResolveSessionResponse(session=convert.to_message(pb.Session, session), created=created)
 
     async def cleanup_session(
         self, request: pb.CleanupSessionRequest, principal: PrincipalId
     ) -> pb.CleanupSessionResponse:
         """Cancel the active runs, archive the session, free its key."""
-        session = await self._doors.cleanup(principal, request.session_id)
+        session = await self._sessions.cleanup(principal, request.session_id)
         return pb.CleanupSessionResponse(session=convert.to_message(pb.Session, session))

@@ -33,7 +33,9 @@ def pin(of: McpToolDefinition, *, accepted: bool = True, server: McpServer = SER
     )
 
 
-def standing(listing: McpToolListing | None, *pins: McpToolDecision, server: McpServer = SERVER) -> dict[str, McpTool]:
+def tool_statuses(
+    listing: McpToolListing | None, *pins: McpToolDecision, server: McpServer = SERVER
+) -> dict[str, McpTool]:
     decided = {one.definition.name: one for one in pins}
     return {tool.tool: tool for tool in tools_with_changes(tools_of("s", server, decided, listing), decided)}
 
@@ -42,7 +44,7 @@ def test_a_tool_stands_as_it_was_decided() -> None:
     listing = read([said("a"), said("b"), said("c"), said("d", description="Changed.")])
     pins = (pin(definition("a")), pin(definition("b"), accepted=False), pin(definition("d")), pin(definition("e")))
 
-    found = standing(listing, *pins)
+    found = tool_statuses(listing, *pins)
 
     assert {name: tool.state for name, tool in found.items()} == {
         "a": McpToolState.ACCEPTED,
@@ -56,7 +58,7 @@ def test_a_tool_stands_as_it_was_decided() -> None:
 
 
 def test_what_was_refused_stays_refused_however_it_changes() -> None:
-    found = standing(read([said(description="Better now.")]), pin(definition(), accepted=False))
+    found = tool_statuses(read([said(description="Better now.")]), pin(definition(), accepted=False))
     assert found["note"].state is McpToolState.REJECTED
 
 
@@ -72,13 +74,13 @@ def test_what_was_refused_stays_refused_however_it_changes() -> None:
     ids=["schema", "hint", "title", "unseen", "beyond what is shown"],
 )
 def test_every_change_withdraws_a_tool(change: dict[str, Any]) -> None:
-    found = standing(read([said(**change)]), pin(definition()))
+    found = tool_statuses(read([said(**change)]), pin(definition()))
     assert found["note"].state is McpToolState.CHANGED
     assert found["note"].diff
 
 
 def test_while_a_server_is_away_what_was_accepted_stands() -> None:
-    found = standing(None, pin(definition("a")), pin(definition("b"), accepted=False))
+    found = tool_statuses(None, pin(definition("a")), pin(definition("b"), accepted=False))
     assert {name: tool.state for name, tool in found.items()} == {
         "a": McpToolState.ACCEPTED,
         "b": McpToolState.REJECTED,
@@ -87,9 +89,9 @@ def test_while_a_server_is_away_what_was_accepted_stands() -> None:
 
 def test_what_was_accepted_of_another_program_is_new_of_this_one() -> None:
     other = McpServer(command="notes", args=("--evil",))
-    found = standing(read([said()]), pin(definition()), server=other)
+    found = tool_statuses(read([said()]), pin(definition()), server=other)
     assert found["note"].state is McpToolState.NEW
-    assert standing(None, pin(definition()), server=other) == {}
+    assert tool_statuses(None, pin(definition()), server=other) == {}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_what_was_accepted_of_another_program_is_new_of_this_one() -> None:
 def test_the_owner_says_how_risky_a_tool_is_and_a_server_only_hints(
     server: dict[str, Any], hints: dict[str, Any], risk: Risk
 ) -> None:
-    found = standing(read([said(annotations=hints)]), server=McpServer(command="notes", **server))
+    found = tool_statuses(read([said(annotations=hints)]), server=McpServer(command="notes", **server))
     assert found["note"].risk is risk
 
 
