@@ -7,7 +7,7 @@ import msgspec
 
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.sessions import find_session
-from palyra.cli.terminal.output import facts, show, show_json, table
+from palyra.cli.terminal.output import facts, show, table
 from palyra.cli.terminal.printable import printable, printable_line
 from palyra.core.agent import Agent, AgentNotFound
 from palyra.core.ids import AgentId, PrincipalId
@@ -168,8 +168,7 @@ def find_agent(client: Client, name: str) -> Agent:
 
 
 def _show(invocation: Invocation, agent: Agent) -> None:
-    if invocation.json:
-        show_json({"agent": agent})
+    if invocation.printed_json({"agent": agent}):
         return
     show(
         facts(

@@ -80,9 +80,7 @@ def verify(invocation: Invocation, *, path: Path) -> Exit:
     Exit codes: 0 verified, 1 verification failed, 2 not a backup.
     """
     checked = backups.check(path)
-    if invocation.json:
-        show_json(_fields(checked))
-    else:
+    if not invocation.printed_json(_fields(checked)):
         _print_report(checked)
     return Exit.DONE if checked.ok else Exit.FAILED
 
@@ -99,8 +97,7 @@ def restore_backup(invocation: Invocation, *, path: Path, replace: bool) -> None
 
     clock = SystemClock()
     done = restore.restore(path, invocation.home, replace=replace, ids=SystemIds(clock), at=clock.now())
-    if invocation.json:
-        show_json({"home": str(invocation.home.path), **msgspec.to_builtins(done, enc_hook=str)})
+    if invocation.printed_json({"home": str(invocation.home.path), **msgspec.to_builtins(done, enc_hook=str)}):
         return
     print(f"Restored to {printable_line(str(invocation.home.path))} (schema {done.schema}).")
     if done.aside is not None:

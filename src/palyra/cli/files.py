@@ -79,8 +79,7 @@ def restore(invocation: Invocation, checkpoint: str, *, force: bool, dry_run: bo
         _compare(invocation, checkpoint_id)
         return
     done = invocation.client.files.restore(checkpoint_id, force=force)
-    if invocation.json:
-        show_json(done)
+    if invocation.printed_json(done):
         return
     name = printable_line(done.checkpoint.path)
     if done.saved_as == done.checkpoint.checkpoint_id:
@@ -101,9 +100,7 @@ def trust(invocation: Invocation, path: str) -> None:
     written to the files again.
     """
     done = invocation.client.files.trust(path)
-    if invocation.json:
-        show_json(done)
-    else:
+    if not invocation.printed_json(done):
         what = plural(done.labels_removed, "entry")
         print(f"{printable_line(path)}: removed the labels of {what}.")
 
@@ -131,8 +128,7 @@ def _checkpoint_id(invocation: Invocation, name: str) -> str:
 
 def _compare(invocation: Invocation, checkpoint_id: str) -> None:
     compared = invocation.client.files.compare(checkpoint_id)
-    if invocation.json:
-        show_json(compared)
+    if invocation.printed_json(compared):
         return
     _show_diff(compared.diff)
     print(f"{printable_line(compared.checkpoint.path)} {FILE_STATES[compared.state]}.")

@@ -9,7 +9,7 @@ import click
 from palyra.cli.errors import ConfirmationRequired
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.run_view.approval_prompt import detail_rows
-from palyra.cli.terminal.output import facts, paint, screen_width, show, show_json, table
+from palyra.cli.terminal.output import facts, paint, screen_width, show, table
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.mcp import McpServerState, McpServerStatus, McpTool, McpToolNotFound, McpToolState
 from palyra.core.text.escaping import escape, escape_line
@@ -39,8 +39,7 @@ def mcp() -> None:
 def list_servers(invocation: Invocation) -> None:
     """List servers with their state and number of tools."""
     statuses = _calls(invocation).list()
-    if invocation.json:
-        show_json({"servers": statuses})
+    if invocation.printed_json({"servers": statuses}):
         return
     if not statuses:
         print("No MCP servers. Add one to config.toml as [mcp.servers.NAME], then run `palyra config reload`.")
@@ -60,8 +59,7 @@ def list_servers(invocation: Invocation) -> None:
 def show_server(invocation: Invocation, server: str, *, tools: tuple[str, ...]) -> None:
     """Show a server and its tools: their descriptions, and what changed since you accepted them."""
     status = _calls(invocation).get(server)
-    if invocation.json:
-        show_json(status)
+    if invocation.printed_json(status):
         return
     show(_about(status))
     for tool in status.tools:
@@ -121,9 +119,7 @@ def test(invocation: Invocation, server: str) -> None:
     began = time.monotonic()
     status = _calls(invocation).test(server)
     took_ms = round((time.monotonic() - began) * 1000)
-    if invocation.json:
-        show_json({"took_ms": took_ms, "server": status})
-    else:
+    if not invocation.printed_json({"took_ms": took_ms, "server": status}):
         text = f" as {printable_line(status.server_name)}" if status.server_name else ""
         print(f"{status.name} answers{text} within {took_ms} ms: {_counts(status)}.")
 
@@ -158,8 +154,7 @@ def _digests(chosen: list[McpTool]) -> dict[str, str]:
 
 
 def _print_decision(invocation: Invocation, status: McpServerStatus, decision: str, chosen: list[McpTool]) -> None:
-    if invocation.json:
-        show_json(status)
+    if invocation.printed_json(status):
         return
     names = ", ".join(printable_line(tool.name) for tool in chosen)
     print(f"{decision}: {names}.")

@@ -62,12 +62,18 @@ class Invocation:
 
     def report(self, value: object, text: str | Iterable[str]) -> None:
         """Print a result: the value as JSON if that was requested, otherwise the text or its lines."""
-        from palyra.cli.terminal.output import show, show_json
+        from palyra.cli.terminal.output import show
+
+        if not self.printed_json(value):
+            show([text] if isinstance(text, str) else text)
+
+    def printed_json(self, value: object) -> bool:
+        """Print the value as JSON if that was requested; return whether it was."""
+        from palyra.cli.terminal.output import show_json
 
         if self.json:
             show_json(value)
-        else:
-            show([text] if isinstance(text, str) else text)
+        return self.json
 
 
 class PalyraCommand(click.Command):

@@ -89,8 +89,7 @@ def list_plugins(invocation: Invocation) -> None:
 def show_plugin(invocation: Invocation, name: str) -> None:
     """Show a plugin: its tools, capabilities and pinned digest."""
     plugin = installed.load(invocation.home, name)
-    if invocation.json:
-        show_json({"plugin": _fields(plugin)})
+    if invocation.printed_json({"plugin": _fields(plugin)}):
         return
     manifest, pin = plugin.manifest, plugin.pin
     show(
@@ -131,9 +130,7 @@ def verify(invocation: Invocation, name: str | None) -> Exit:
     if name is not None and not result:
         raise PluginNotFound(f"Unknown plugin {name!r}. List them with `palyra plugins`.")
     faulty = [one for one in result if isinstance(one, FaultyPlugin)]
-    if invocation.json:
-        show_json({"ok": not faulty, "plugins": [_state(one) for one in result]})
-    else:
+    if not invocation.printed_json({"ok": not faulty, "plugins": [_state(one) for one in result]}):
         for one in result:
             if isinstance(one, FaultyPlugin):
                 print(f"{paint('changed', 'red')}  {one.name}: {printable_line(one.error.detail)}")

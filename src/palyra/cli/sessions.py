@@ -9,7 +9,7 @@ import click
 
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.short_ids import find_by_suffix, is_id_suffix
-from palyra.cli.terminal.output import date_time, facts, paint, say, show, show_json, table
+from palyra.cli.terminal.output import date_time, facts, paint, say, show, table
 from palyra.cli.terminal.printable import printable, printable_line
 from palyra.core.errors import NotFound, PalyraError
 from palyra.core.ids import parse_ulid
@@ -62,8 +62,7 @@ def show_session(invocation: Invocation, session: str, *, limit: int) -> None:
     """Show a session and its last messages."""
     matching_session = find_session(invocation.client, session)
     messages = invocation.client.messages(matching_session.session_id, limit=limit)
-    if invocation.json:
-        show_json({"session": matching_session, "messages": messages[::-1]})
+    if invocation.printed_json({"session": matching_session, "messages": messages[::-1]}):
         return
     show(_facts(matching_session))
     print()

@@ -8,7 +8,7 @@ import click
 
 from palyra.cli.errors import describe
 from palyra.cli.options import Invocation, PalyraCommand
-from palyra.cli.terminal.output import plural, say, show_json
+from palyra.cli.terminal.output import plural, say
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.errors import Invalid, PalyraError, Unavailable
 from palyra.core.ids import PrincipalId
@@ -72,9 +72,7 @@ def stop(invocation: Invocation, *, everything: bool, principal: str | None, rea
             raise DaemonRequired from error
         _stop_by_file(invocation, reason)
         return
-    if invocation.json:
-        show_json(halted)
-    else:
+    if not invocation.printed_json(halted):
         ended = plural(halted.cancelled_runs, "active run")
         print(f"{printable_line(halted.stop.description)} Cancelled {ended}. {RESUME_HINT}")
 
@@ -90,8 +88,7 @@ def resume(invocation: Invocation, *, principal: str | None, remove_file: bool) 
         own=stops.resume,
         principal=principal,
     )
-    if invocation.json:
-        show_json(done)
+    if invocation.printed_json(done):
         return
     for one in done.resumed:
         what = "all work" if one.principal is None else f"the work of {one.principal}"
@@ -128,8 +125,7 @@ def _stop_by_file(invocation: Invocation, reason: str) -> None:
                 f"Run `touch {path}` as the home's owner to stop everything."
             ) from error
     shared = _stop_in_database(invocation, reason)
-    if invocation.json:
-        show_json({"file": str(path), "database": shared})
+    if invocation.printed_json({"file": str(path), "database": shared}):
         return
     print(
         f"No daemon answered. Created {path}, which stops all work: a running daemon obeys it within a second, and a"

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.terminal.output import date_time, facts, say, show_json, table
+from palyra.cli.terminal.output import date_time, facts, say, table
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.errors import Invalid
 from palyra.core.ids import parse_ulid
@@ -92,8 +92,7 @@ def create_token(
         expires_in_seconds=expires,
     )
     answer = invocation.client.tokens.create(request)
-    if invocation.json:
-        show_json(answer)
+    if invocation.printed_json(answer):
         return
     made = answer.token
     # Only the secret goes to stdout, so that it can be piped to where it belongs.
@@ -117,9 +116,7 @@ def revoke_token(invocation: Invocation, token_id: str, *, yes: bool) -> None:
     if not yes and any(token.current and token.token_id == requested for token in _all(calls)):
         raise TokenInUse
     revoked = calls.revoke(requested)
-    if invocation.json:
-        show_json({"token": revoked})
-    else:
+    if not invocation.printed_json({"token": revoked}):
         print(f"{revoked.token_id} ({printable_line(revoked.name)} of {printable_line(revoked.principal)}): revoked.")
         if revoked.current:
             say("This home no longer has a valid token. Create a new one with `palyra restart`.")

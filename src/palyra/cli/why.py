@@ -6,7 +6,7 @@ import click
 
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.short_ids import IdNotFound, describe_channel, find_by_suffix, is_id_suffix
-from palyra.cli.terminal.output import date_time, paint, screen_width, show, show_json
+from palyra.cli.terminal.output import date_time, paint, screen_width, show
 from palyra.cli.terminal.printable import printable_line, shorten
 from palyra.cli.terminal.wrapping import MIN_WIDTH, wrap
 from palyra.core.spending.price import format_money
@@ -33,8 +33,7 @@ def why(invocation: Invocation, what: str) -> None:
       PATH            a file in the workspace: what last changed it
     """
     trace = invocation.client.trace(_meant(invocation.client, what))
-    if invocation.json:
-        show_json(trace)
+    if invocation.printed_json(trace):
         return
     currency = _currency(invocation)
     show(tree_lines([trace.tree], currency=currency))

@@ -11,7 +11,7 @@ from palyra.cli.approvals.reissue import reissue
 from palyra.cli.options import Invocation, PalyraGroup
 from palyra.cli.run_view.approval_prompt import CODE_CHARS, detail_rows, read_scope
 from palyra.cli.short_ids import find_by_suffix, is_id_suffix
-from palyra.cli.terminal.output import date_time, facts, say, screen_width, show, show_json, show_json_line, table
+from palyra.cli.terminal.output import date_time, facts, say, screen_width, show, show_json_line, table
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.policy.approval import Approval, Grant
 from palyra.core.policy.effect import class_of_pattern
@@ -39,8 +39,7 @@ approvals.add_command(reissue)
 def list_approvals(invocation: Invocation, *, everything: bool = False) -> None:
     """List approval requests, newest first."""
     page = latest(invocation.client, only_open=not everything)
-    if invocation.json:
-        show_json(page)
+    if invocation.printed_json(page):
         return
     if not page.approvals and not everything:
         show(["No pending approvals."])
@@ -151,8 +150,7 @@ def _resolve(invocation: Invocation, approval: str, request: ApprovalAnswerReque
 
 
 def _show(invocation: Invocation, one: Approval) -> None:
-    if invocation.json:
-        show_json(one)
+    if invocation.printed_json(one):
         return
     lines = [
         ("approval", one.approval_id),

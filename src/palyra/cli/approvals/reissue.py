@@ -12,7 +12,7 @@ from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.run_view.approval_prompt import detail_rows
 from palyra.cli.run_view.narration import ended_by
 from palyra.cli.run_view.watch import exit_after, watch
-from palyra.cli.terminal.output import say, screen_width, show, show_json
+from palyra.cli.terminal.output import say, screen_width, show
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.events import ApprovalRequested
 from palyra.core.message import AcceptedMessage
@@ -47,8 +47,7 @@ def reissue(invocation: Invocation, approval: str) -> Exit:
         return exit_after(watch(client, accepted.run_id, after_seq=accepted.after_seq, audience=audience))
     # A run that waits behind another one makes its request when its turn comes, and that may be never.
     question = None if accepted.queued else _wait_for_question(client, accepted)
-    if invocation.json:
-        show_json(ReissuedApproval(run=accepted, approval=question))
+    if invocation.printed_json(ReissuedApproval(run=accepted, approval=question)):
         return Exit.DONE
     _print_waiting(accepted)
     if question is not None:

@@ -18,7 +18,7 @@ from palyra.cli.run_view.screens import screen_for
 from palyra.cli.run_view.unattended import on_approval_option, rule_for, watch_unattended
 from palyra.cli.run_view.watch import JsonAudience, RunAudience, TerminalAudience, exit_after, watch
 from palyra.cli.sessions import find_session
-from palyra.cli.terminal.output import say, show_json
+from palyra.cli.terminal.output import say
 from palyra.core.events import InputMode
 from palyra.core.message import AcceptedMessage
 from palyra.core.model.catalog import TaskClass
@@ -119,8 +119,7 @@ def audience_for(
 
 
 def _show_accepted(invocation: Invocation, accepted: AcceptedMessage) -> None:
-    if invocation.json:
-        show_json(accepted)
+    if invocation.printed_json(accepted):
         return
     print(accepted.run_id)
     say(f"palyra: accepted. Follow the run with `palyra runs attach {accepted.run_id}`.")

@@ -49,9 +49,9 @@ def check_config(invocation: Invocation) -> Exit:
     problems = [*reading.problems, *lost, *check_references(home, reading.settings), *stray_variables()]
     # Only whether each reference resolves; the values stay secret.
     leading = {key: key not in {problem.key for problem in lost} for key in references(reading.settings)}
-    if invocation.json:
-        show_json({"ok": not problems, "file": str(home.config), "references": leading, "problems": problems})
-    else:
+    if not invocation.printed_json(
+        {"ok": not problems, "file": str(home.config), "references": leading, "problems": problems}
+    ):
         _print_problems(home, problems)
         for key, reference in references(reading.settings).items():
             if leading[key]:
@@ -134,8 +134,7 @@ def reload_config(invocation: Invocation) -> None:
     # Invalid settings are reported here, in full; the daemon would keep its current ones.
     _ = invocation.settings
     answer = invocation.client.reload_config()
-    if invocation.json:
-        show_json(answer)
+    if invocation.printed_json(answer):
         return
     if not answer.live and not answer.restart:
         print("No changes.")

@@ -82,9 +82,7 @@ def install(invocation: Invocation, *, system: bool, only_print: bool) -> None:
     _ = invocation.settings
     made = plan(invocation.home, system=system)
     if only_print:
-        if invocation.json:
-            show_json(_fields(made))
-        else:
+        if not invocation.printed_json(_fields(made)):
             print(made.text, end="")
         return
     _refuse_foreign(made)
@@ -107,8 +105,7 @@ def install(invocation: Invocation, *, system: bool, only_print: bool) -> None:
             f"{error.filename} cannot be written: {error.strerror}."
             f" Run this as root with --home {invocation.home.path}, or print the file with --print."
         ) from error
-    if invocation.json:
-        show_json({"installed": True, **_fields(made)})
+    if invocation.printed_json({"installed": True, **_fields(made)}):
         return
     print(f"Written: {made.path}")
     for line in _warnings(invocation.home):

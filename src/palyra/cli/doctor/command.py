@@ -9,7 +9,7 @@ from palyra.cli.doctor.checks import check_all
 from palyra.cli.doctor.support_bundle import write_bundle
 from palyra.cli.exit_codes import Exit
 from palyra.cli.options import Invocation, PalyraCommand
-from palyra.cli.terminal.output import paint, plural, say, show_json
+from palyra.cli.terminal.output import paint, plural, say
 from palyra.cli.terminal.printable import printable_line
 from palyra.cli.terminal.wrapping import hang
 
@@ -33,9 +33,7 @@ def doctor(invocation: Invocation, *, bundle: Path | None) -> Exit:
     if bundle is not None:
         parts = write_bundle(invocation, bundle, checks)
         say(f"Wrote {bundle}: {', '.join(parts)}. Review it before you share it.")
-    if invocation.json:
-        show_json({"ok": not _failed(checks), "checks": checks})
-    else:
+    if not invocation.printed_json({"ok": not _failed(checks), "checks": checks}):
         _print_checks(checks)
     return Exit.FAILED if _failed(checks) else Exit.DONE
 

@@ -7,7 +7,7 @@ import click
 from palyra.cli.exit_codes import Exit
 from palyra.cli.options import Invocation
 from palyra.cli.short_ids import find_by_suffix, is_id_suffix
-from palyra.cli.terminal.output import clock_time, date_time, facts, show, show_json
+from palyra.cli.terminal.output import clock_time, date_time, facts, show
 from palyra.cli.terminal.printable import printable_line
 from palyra.core import attestation
 from palyra.core.attestation import ProgramRun, Statement
@@ -47,9 +47,7 @@ def show_attestations(invocation: Invocation, execution: str, *, export_file: Pa
                 execution = find_by_suffix(execution, runs.ending_in(conn, execution.upper()))
             now_ms = to_ms(SystemClock().now())
             attestations = find(conn, _id(execution), key=public_key(invocation.home.key), now_ms=now_ms)
-    if invocation.json:
-        show_json({"attestations": [_fields(one) for one in attestations]})
-    else:
+    if not invocation.printed_json({"attestations": [_fields(one) for one in attestations]}):
         for index, one in enumerate(attestations):
             show(["", *_attestation_lines(one)] if index else _attestation_lines(one))
     return Exit.DONE if all(one.problem is None for one in attestations) else Exit.FAILED

@@ -84,9 +84,7 @@ def verify_journal(invocation: Invocation, *, anchor: Path | None, export_file: 
         # A damaged file makes the database fail in many ways, and all of them mean the same here.
         say(f"palyra: The journal cannot be read: {printable_line(str(error))}. Restore a backup. [journal_damaged]")
         return Exit.BAD_INPUT
-    if invocation.json:
-        show_json(_fields_of(report))
-    else:
+    if not invocation.printed_json(_fields_of(report)):
         _print_report(report, "journal")
     return Exit.DONE if report.ok else Exit.FAILED
 
@@ -130,9 +128,7 @@ def export_journal(invocation: Invocation, *, session: str | None, since: Path |
             return
         with atomic_file(output) as file:
             footer = export.write(conn, file.write, made_at=made_at, session_id=session_id, since=anchor)
-    if invocation.json:
-        show_json({"file": str(output), **_without_tag(footer)})
-    else:
+    if not invocation.printed_json({"file": str(output), **_without_tag(footer)}):
         print(
             f"Exported {plural(footer.sessions, 'session')}, {plural(footer.entries, 'entry')} to"
             f" {printable_line(str(output))}."
@@ -175,9 +171,7 @@ def rebuild_journal(invocation: Invocation) -> Exit:
         pass  # Locking a home creates it; one without a journal must not be created here.
     with offline.hold_home(invocation.home), offline.open_writer(invocation.home, settings) as units:
         done = rebuild.rebuild(units, folder=invocation.home.path, now_ms=now_ms)
-    if invocation.json:
-        show_json({**msgspec.to_builtins(done), "differed": done.differed})
-    else:
+    if not invocation.printed_json({**msgspec.to_builtins(done), "differed": done.differed}):
         _print_rebuild(done)
     return Exit.FAILED if done.problems else Exit.DONE
 
@@ -198,9 +192,7 @@ def proof_counts(report: ProofReport) -> str:
 def _verify_file(invocation: Invocation, path: Path, saved: Anchor | None) -> Exit:
     proof = export_proof.verify_file(path, saved=saved)
     header, report = proof.header, proof.report
-    if invocation.json:
-        show_json({**_fields_of(report), "header": _without_tag(header)})
-    else:
+    if not invocation.printed_json({**_fields_of(report), "header": _without_tag(header)}):
         _print_report(report, "export")
         if report.ok:
             signed = f"signed by key {printable_line(header.public_key or '')}" if report.anchors else "not signed yet"

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from palyra.cli.options import Invocation, PalyraGroup
-from palyra.cli.terminal.output import date_time, facts, paint, plural, say, show, show_json
+from palyra.cli.terminal.output import date_time, facts, paint, plural, say, show
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.errors import Invalid
 from palyra.core.policy.policy_shadow import DecisionDifference, DifferenceGroup, PolicyFile, ShadowPolicy
@@ -46,8 +46,7 @@ def start(invocation: Invocation, paths: tuple[Path, ...]) -> None:
         paths = tuple(Path(name) for name in before.files)
     files = read_candidate(paths)
     begun = shadow.start(files)
-    if invocation.json:
-        show_json(begun)
+    if invocation.printed_json(begun):
         return
     goes_on = f" {plural(begun.judged, 'call')} evaluated so far." if begun.judged else ""
     print(f"Shadow evaluation of {begun.hash} is on ({plural(len(files), 'file')}).{goes_on}")
@@ -65,8 +64,7 @@ def status(invocation: Invocation) -> None:
 def report(invocation: Invocation) -> None:
     """List the differences to the real decisions, by clause, with counts and the latest calls."""
     shadow_report = invocation.client.policy_shadow.report()
-    if invocation.json:
-        show_json(shadow_report)
+    if invocation.printed_json(shadow_report):
         return
     for clause in shadow_report.clauses:
         show([_title(clause)])
@@ -90,8 +88,7 @@ def report(invocation: Invocation) -> None:
 def stop(invocation: Invocation) -> None:
     """Stop shadow evaluation. The report is kept until the next start."""
     ended = invocation.client.policy_shadow.end()
-    if invocation.json:
-        show_json(ended)
+    if invocation.printed_json(ended):
         return
     print(
         f"Shadow evaluation of {ended.hash} is off. {plural(ended.judged, 'call')},"

@@ -130,9 +130,7 @@ def explain(
     spec = spec_of(invocation, catalog, tool)
     effect, manifest = _preview(invocation, catalog, tool, supplied_arguments) if supplied_arguments else (None, None)
     judged = judge_hypothetical(gate, imagined, spec, effect=effect, manifest=manifest)
-    if invocation.json:
-        show_json(judged)
-    else:
+    if not invocation.printed_json(judged):
         show(_facts(judged))
         if note := unknown_note(catalog, tool):
             say(f"palyra: {note} Its risk is estimated.")
@@ -204,8 +202,7 @@ def _explain_past(invocation: Invocation, gate: Gate, name: str, call: str | Non
         (past, judge_again(gate, past, spec_of(invocation, catalog, past.proposed.tool)))
         for past in matching_decided_calls
     ]
-    if invocation.json:
-        show_json({"calls": [_flip(past, now) for past, now in judged]})
+    if invocation.printed_json({"calls": [_flip(past, now) for past, now in judged]}):
         return
     for index, (past, now) in enumerate(judged):
         if index:

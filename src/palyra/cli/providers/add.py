@@ -29,7 +29,7 @@ from palyra.cli.providers.settings import (
 )
 from palyra.cli.providers.tool_probe import ToolChoice, choice_line, choose, seconds_for
 from palyra.cli.providers.trial import ProviderTestResult, patient_client, run_model_test, trial_lines
-from palyra.cli.terminal.output import say, show, show_json
+from palyra.cli.terminal.output import say, show
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.errors import Conflict, Invalid, PalyraError, Unavailable
 from palyra.core.model.catalog import (
@@ -178,9 +178,7 @@ def add(
         added = _ProviderSetup(invocation, client, add_options, person=person).add(
             tools=tools, default=default, proves=not no_test, force=force
         )
-    if invocation.json:
-        show_json(added)
-    else:
+    if not invocation.printed_json(added):
         _print_added(invocation, added)
 
 

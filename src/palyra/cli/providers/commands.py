@@ -35,8 +35,7 @@ providers.add_command(explain)
 def list_providers(invocation: Invocation) -> None:
     """List providers with their address, models, API key and health."""
     provider_page = patient_client(invocation).providers.list()
-    if invocation.json:
-        show_json(provider_page)
+    if invocation.printed_json(provider_page):
         return
     rows = [
         [

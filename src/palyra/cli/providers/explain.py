@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from palyra.cli.options import Invocation, PalyraCommand
 from palyra.cli.runs import find_run
-from palyra.cli.terminal.output import facts, paint, show, show_json, table
+from palyra.cli.terminal.output import facts, paint, show, table
 from palyra.cli.terminal.printable import printable_line
 from palyra.core.events import ModelTurnDiscarded, ModelTurnEnded, ModelTurnStarted, RunCancelled, RunFailed, RunResumed
 from palyra.core.model.routing_plan import RoutingPlan
@@ -45,8 +45,9 @@ def explain(invocation: Invocation, run: str) -> None:
     client = invocation.client
     matching_run = find_run(client, run)
     turns, ended = explained(read_tape(partial(client.run_tape, matching_run.run_id)))
-    if invocation.json:
-        show_json({"run_id": matching_run.run_id, "turns": [_plain(turn) for turn in turns], "failed": ended})
+    if invocation.printed_json(
+        {"run_id": matching_run.run_id, "turns": [_plain(turn) for turn in turns], "failed": ended}
+    ):
         return
     print(f"run {matching_run.run_id}: {printable_line(matching_run.input, width=100)}")
     if not turns:
