@@ -18,6 +18,8 @@ from tests.support.postgres import drop_schema, new_schema, running_postgres
 
 # How long an example takes, or to make one, says more about the machine than about the code.
 settings.register_profile("palyra", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# For a long campaign: `scripts/test --hypothesis-profile thorough tests/e2e/test_http_schema.py`.
+settings.register_profile("thorough", settings.get_profile("palyra"), max_examples=2000)
 settings.load_profile("palyra")
 
 

@@ -20,7 +20,8 @@ from tests.e2e.conftest import NewDaemon
 from tests.support.daemon import Daemon
 
 CHECKS = [not_a_server_error, response_schema_conformance, content_type_conformance, status_code_conformance]
-EXAMPLES = 12
+EXAMPLES = settings().max_examples // 16
+"""Of each kind for each operation: six in every run, as there are two kinds and more than sixty operations."""
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
