@@ -2,14 +2,15 @@
 
 from palyra.core.artifact import Artifact
 from palyra.core.attestation import FullResult
-from palyra.core.clock import from_ms, to_ms
+from palyra.core.clock import to_ms
 from palyra.core.errors import NotFound
-from palyra.core.ids import CallId, PrincipalId, RunId, SessionId
+from palyra.core.ids import PrincipalId, SessionId
 from palyra.journal.content import blobs
 from palyra.journal.content.blobs import PackedContent
-from palyra.journal.engines.base import Connection, Row
+from palyra.journal.engines.base import Connection
+from palyra.journal.row_mapping import RowMapping
 
-_COLUMNS = "artifact_id, principal, session_id, run_id, call_id, what, digest, size, made_ms"
+_ROWS = RowMapping(Artifact, "artifacts")
 
 
 class ArtifactNotFound(NotFound):
@@ -19,32 +20,18 @@ class ArtifactNotFound(NotFound):
 def add(conn: Connection, artifact: Artifact, packed: PackedContent) -> None:
     """Store a result."""
     blobs.put(conn, packed, now_ms=to_ms(artifact.made_at))
-    conn.execute(
-        f"INSERT INTO artifacts ({_COLUMNS}) VALUES (:artifact_id, :principal, :session_id, :run_id, :call_id, :what,"
-        " :digest, :size, :made_ms)",
-        {
-            "artifact_id": artifact.artifact_id,
-            "principal": artifact.principal,
-            "session_id": artifact.session_id,
-            "run_id": artifact.run_id,
-            "call_id": artifact.call_id,
-            "what": artifact.what,
-            "digest": artifact.digest,
-            "size": artifact.size,
-            "made_ms": to_ms(artifact.made_at),
-        },
-    )
+    conn.execute(_ROWS.insert, _ROWS.write(artifact))
 
 
 def get(conn: Connection, artifact_id: str, principal: PrincipalId) -> Artifact:
     """Return the principal's artifact of that id."""
     row = conn.fetch_one(
-        f"SELECT {_COLUMNS} FROM artifacts WHERE artifact_id = :artifact_id AND principal = :principal",
+        f"{_ROWS.select} WHERE artifact_id = :artifact_id AND principal = :principal",
         {"artifact_id": artifact_id, "principal": principal},
     )
     if row is None:
         raise ArtifactNotFound
-    return _artifact(row)
+    return _ROWS.read(row)
 
 
 def read_all(conn: Connection, artifact_id: str) -> FullResult | None:
@@ -69,19 +56,4 @@ def remove(conn: Connection, session_id: SessionId, *, limit: int) -> int:
         "DELETE FROM artifacts WHERE artifact_id IN"
         " (SELECT artifact_id FROM artifacts WHERE session_id = :session_id LIMIT :limit)",
         {"session_id": session_id, "limit": limit},
-    )
-
-
-def _artifact(row: Row) -> Artifact:
-    artifact_id, principal, session_id, run_id, call_id, what, digest, size, made_ms = row
-    return Artifact(
-        artifact_id=artifact_id,
-        principal=PrincipalId(principal),
-        session_id=SessionId(session_id),
-        run_id=RunId(run_id),
-        call_id=CallId(call_id),
-        what=what,
-        digest=digest,
-        size=size,
-        made_at=from_ms(made_ms),
     )

@@ -2,31 +2,25 @@
 
 import msgspec
 
-from palyra.core.clock import from_ms, to_ms
 from palyra.core.events import ApprovalResolved, decode
-from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
+from palyra.core.ids import PrincipalId, RunId, SessionId
 from palyra.core.policy.approval import Approval, ApprovalScope
-from palyra.core.policy.effect import Effect
-from palyra.core.tool import JsonObject
 from palyra.journal.engines.base import Connection, Row
+from palyra.journal.row_mapping import RowMapping
 
 FIRST_SCHEMA = 19
 """The first schema whose rows have these columns; earlier ones are compared once they are migrated."""
 ALLOWED = "allowed"
 
-_COLUMNS = (
-    "approval_id, principal, session_id, run_id, call_id, agent_id, tool, arguments, effect, reason, policies,"
-    " policy_hash, labels, requested_ms, expires_ms, decision, scope, answered_ms, answered_by, answer, reissued_as"
-)
-_encode = msgspec.json.Encoder()
-_effect = msgspec.json.Decoder(Effect)
-_arguments = msgspec.json.Decoder(JsonObject)
+_ROWS = RowMapping(Approval, "approvals", without=("edited_arguments", "pattern"))
+"""What the tape alone knows of an answer has no column."""
+
+as_stored = _ROWS.as_stored
 
 
 def insert(conn: Connection, approval: Approval) -> None:
     """Insert an approval request."""
-    values = ", ".join(f":{name.strip()}" for name in _COLUMNS.split(","))
-    conn.execute(f"INSERT INTO approvals ({_COLUMNS}) VALUES ({values})", _row(approval))
+    conn.execute(_ROWS.insert, _ROWS.write(approval))
 
 
 def remove(conn: Connection, approval_id: str) -> None:
@@ -63,10 +57,10 @@ def note_reissue(conn: Connection, approval_id: str, run_id: RunId) -> None:
 def get(conn: Connection, approval_id: str, principal: PrincipalId) -> Approval | None:
     """Return the principal's approval of that id."""
     row = conn.fetch_one(
-        f"SELECT {_COLUMNS} FROM approvals WHERE approval_id = :approval_id AND principal = :principal",
+        f"{_ROWS.select} WHERE approval_id = :approval_id AND principal = :principal",
         {"approval_id": approval_id, "principal": principal},
     )
-    return _approval(row) if row else None
+    return _ROWS.read(row) if row else None
 
 
 def ending_in(conn: Connection, ending: str, principal: PrincipalId, *, overdue: bool = False) -> list[Approval]:
@@ -76,11 +70,11 @@ def ending_in(conn: Connection, ending: str, principal: PrincipalId, *, overdue:
     """
     state = "(decision IS NULL OR decision = 'timed_out')" if overdue else "decision IS NULL"
     rows = conn.fetch(
-        f"SELECT {_COLUMNS} FROM approvals WHERE principal = :principal AND {state}"
+        f"{_ROWS.select} WHERE principal = :principal AND {state}"
         " AND SUBSTR(approval_id, 27 - :length) = :ending ORDER BY requested_ms, approval_id LIMIT 2",
         {"principal": principal, "length": len(ending), "ending": ending},
     )
-    return [_approval(row) for row in rows]
+    return [_ROWS.read(row) for row in rows]
 
 
 def page(
@@ -93,11 +87,11 @@ def page(
         location += " AND (requested_ms, approval_id) < (:before_ms, :before_id)"
         params |= {"before_ms": before[0], "before_id": before[1]}
     rows = conn.fetch(
-        f"SELECT {_COLUMNS} FROM approvals WHERE principal = :principal{location}"
+        f"{_ROWS.select} WHERE principal = :principal{location}"
         " ORDER BY requested_ms DESC, approval_id DESC LIMIT :limit",
         params,
     )
-    return [_approval(row) for row in rows]
+    return [_ROWS.read(row) for row in rows]
 
 
 def with_arguments(conn: Connection, approvals: list[Approval]) -> list[Approval]:
@@ -127,70 +121,12 @@ def with_arguments(conn: Connection, approvals: list[Approval]) -> list[Approval
 
 def of_session(conn: Connection, session_id: SessionId) -> dict[str, Approval | None]:
     """Return the approval requests of a session by their ids; None for one that cannot be read."""
-    rows = conn.fetch(f"SELECT {_COLUMNS} FROM approvals WHERE session_id = :session_id", {"session_id": session_id})
+    rows = conn.fetch(f"{_ROWS.select} WHERE session_id = :session_id", {"session_id": session_id})
     return {row[0]: _approval_or_none(row) for row in rows}
-
-
-def as_stored(approval: Approval) -> Approval:
-    """Return an approval as it would be read back from its row."""
-    row = _row(approval)
-    return _approval(tuple(row[name.strip()] for name in _COLUMNS.split(",")))
-
-
-def _row(approval: Approval) -> dict[str, object]:
-    return {
-        "approval_id": approval.approval_id,
-        "principal": approval.principal,
-        "session_id": approval.session_id,
-        "run_id": approval.run_id,
-        "call_id": approval.call_id,
-        "agent_id": approval.agent_id,
-        "tool": approval.tool,
-        "arguments": _encode.encode(approval.arguments).decode(),
-        "effect": _encode.encode(approval.effect).decode(),
-        "reason": approval.reason,
-        "policies": ",".join(approval.policies),
-        "policy_hash": approval.policy_hash,
-        "labels": ",".join(approval.labels),
-        "requested_ms": to_ms(approval.requested_at),
-        "expires_ms": to_ms(approval.expires_at),
-        "decision": approval.decision,
-        "scope": approval.scope.value if approval.scope is not None else None,
-        "answered_ms": to_ms(approval.answered_at) if approval.answered_at is not None else None,
-        "answered_by": approval.answered_by,
-        "answer": approval.answer,
-        "reissued_as": approval.reissued_as,
-    }
 
 
 def _approval_or_none(row: Row) -> Approval | None:
     try:
-        return _approval(row)
+        return _ROWS.read(row)
     except (msgspec.DecodeError, ValueError, TypeError, AttributeError, OverflowError):
         return None
-
-
-def _approval(row: Row) -> Approval:
-    return Approval(
-        approval_id=row[0],
-        principal=PrincipalId(row[1]),
-        session_id=SessionId(row[2]),
-        run_id=RunId(row[3]),
-        call_id=CallId(row[4]),
-        agent_id=AgentId(row[5]),
-        tool=row[6],
-        arguments=_arguments.decode(row[7]),
-        effect=_effect.decode(row[8]),
-        reason=row[9],
-        policies=tuple(row[10].split(",")) if row[10] else (),
-        policy_hash=row[11],
-        labels=tuple(row[12].split(",")) if row[12] else (),
-        requested_at=from_ms(row[13]),
-        expires_at=from_ms(row[14]),
-        decision=row[15],
-        scope=ApprovalScope(row[16]) if row[16] else None,
-        answered_at=from_ms(row[17]) if row[17] is not None else None,
-        answered_by=row[18],
-        answer=row[19],
-        reissued_as=RunId(row[20]) if row[20] is not None else None,
-    )

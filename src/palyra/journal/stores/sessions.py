@@ -1,16 +1,13 @@
 """Sessions as rows: the sums of their tapes."""
 
-from palyra.core.clock import from_ms
 from palyra.core.ids import PrincipalId, SessionId
 from palyra.core.projection.changes import SESSION_COLUMNS, ActiveRunChanged, Columns, session_row
 from palyra.core.session import Session
-from palyra.journal.engines.base import Connection, Row
+from palyra.journal.engines.base import Connection
+from palyra.journal.row_mapping import RowMapping
 from palyra.journal.stores.age_order import latest_first
 
-_COLUMNS = (
-    "session_id, principal, agent_id, key, label, title, created_ms, updated_ms, archived_ms, reset_seq,"
-    " active_run_id, parent_session_id"
-)
+_ROWS = RowMapping(Session, "sessions")
 
 
 def insert(conn: Connection, session: Session) -> bool:
@@ -53,14 +50,14 @@ def page(
     state = "archived_ms IS NOT NULL" if archived else "archived_ms IS NULL"
     rows = latest_first(
         conn,
-        f"SELECT {_COLUMNS} FROM sessions WHERE principal = :principal AND {state} AND parent_session_id IS NULL",
+        f"{_ROWS.select} WHERE principal = :principal AND {state} AND parent_session_id IS NULL",
         {"principal": principal},
         by=("updated_ms", "session_id"),
         before=before,
         limit=limit,
         now_ms=now_ms,
     )
-    return [_session(row) for row in rows]
+    return [_ROWS.read(row) for row in rows]
 
 
 def latest(conn: Connection, *, now_ms: int) -> SessionId | None:
@@ -163,24 +160,7 @@ def scope(conn: Connection, session_id: SessionId) -> tuple[int, int]:
 
 def _one(conn: Connection, condition: str, name: str, principal: PrincipalId) -> Session | None:
     row = conn.fetch_one(
-        f"SELECT {_COLUMNS} FROM sessions WHERE principal = :principal AND {condition}",
+        f"{_ROWS.select} WHERE principal = :principal AND {condition}",
         {"name": name, "principal": principal},
     )
-    return _session(row) if row else None
-
-
-def _session(row: Row) -> Session:
-    return Session(
-        session_id=SessionId(row[0]),
-        principal=PrincipalId(row[1]),
-        agent_id=row[2],
-        key=row[3],
-        label=row[4],
-        title=row[5],
-        created_at=from_ms(row[6]),
-        updated_at=from_ms(row[7]),
-        archived_at=None if row[8] is None else from_ms(row[8]),
-        reset_seq=row[9],
-        active_run_id=row[10],
-        parent_session_id=row[11],
-    )
+    return _ROWS.read(row) if row else None

@@ -2,36 +2,26 @@
 
 from collections.abc import Iterable
 
-from palyra.core.clock import from_ms, to_ms
 from palyra.core.ids import PrincipalId
 from palyra.core.stop import EmergencyStop
-from palyra.journal.engines.base import Connection, Row, WorkAvailable
+from palyra.journal.engines.base import Connection, WorkAvailable
+from palyra.journal.row_mapping import RowMapping
 
 TOPIC = "stops"
 
-_COLUMNS = "stop_id, principal, stopped_by, reason, stopped_ms"
+_ROWS = RowMapping(EmergencyStop, "stops", renamed={"by": "stopped_by", "at": "stopped_ms"})
 
 
 def insert(conn: Connection, stop: EmergencyStop) -> None:
     """Insert a stop; it applies from this commit on."""
-    conn.execute(
-        "INSERT INTO stops (stop_id, principal, stopped_by, reason, stopped_ms)"
-        " VALUES (:stop_id, :principal, :by, :reason, :at_ms) ON CONFLICT (stop_id) DO NOTHING",
-        {
-            "stop_id": stop.stop_id,
-            "principal": stop.principal,
-            "by": stop.by,
-            "reason": stop.reason,
-            "at_ms": to_ms(stop.at),
-        },
-    )
+    conn.execute(f"{_ROWS.insert} ON CONFLICT (stop_id) DO NOTHING", _ROWS.write(stop))
     conn.publish(WorkAvailable(TOPIC))
 
 
 def in_force(conn: Connection) -> tuple[EmergencyStop, ...]:
     """Return the stops in force, the oldest first."""
-    rows = conn.fetch(f"SELECT {_COLUMNS} FROM stops WHERE lifted_ms IS NULL ORDER BY stopped_ms, stop_id")
-    return tuple(_stop(row) for row in rows)
+    rows = conn.fetch(f"{_ROWS.select} WHERE lifted_ms IS NULL ORDER BY stopped_ms, stop_id")
+    return tuple(_ROWS.read(row) for row in rows)
 
 
 def is_stopped(conn: Connection, principal: PrincipalId) -> bool:
@@ -50,13 +40,3 @@ def lift(conn: Connection, stop_ids: Iterable[str], *, by: str, at_ms: int) -> N
         [{"stop_id": stop_id, "by": by, "at_ms": at_ms} for stop_id in stop_ids],
     )
     conn.publish(WorkAvailable(TOPIC))
-
-
-def _stop(row: Row) -> EmergencyStop:
-    return EmergencyStop(
-        stop_id=row[0],
-        principal=None if row[1] is None else PrincipalId(row[1]),
-        by=row[2],
-        reason=row[3],
-        at=from_ms(row[4]),
-    )
