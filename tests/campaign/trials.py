@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 from time import monotonic, sleep
 
-from palyra.core.events import SessionArchived
 from palyra.core.ids import SessionId
+from palyra.core.session_events import SessionArchived
 from palyra.daemon.process.system_clock import SystemClock, SystemIds
 from palyra.journal import migrate
 from palyra.journal.archive import backup

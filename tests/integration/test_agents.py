@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from palyra.core.agent import Agent, AgentNotFound
-from palyra.core.events import RunAccepted, SessionAgentBound
+from palyra.core.events import RunAccepted
 from palyra.core.ids import AgentId, IdInvalid
 from palyra.core.limits import Limits
 from palyra.core.message import TextInvalid
 from palyra.core.run.state import RunStatus
 from palyra.core.session import SessionNotFound
+from palyra.core.session_events import SessionAgentBound
 from palyra.providers.scripted import ScriptCall
 from palyra.runs.services.agents import AgentBusy, AgentDefault, AgentInvalid, AgentService
 from palyra.sandbox.files.workspace import Workspace

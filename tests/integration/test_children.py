@@ -7,13 +7,14 @@ from itertools import count
 
 import pytest
 
-from palyra.core.events import ChildEnded, ChildStarted, RunAccepted, SessionCreated
+from palyra.core.events import ChildEnded, ChildStarted, RunAccepted
 from palyra.core.ids import CallId, RunId
 from palyra.core.limits import Limits
 from palyra.core.message import AcceptedMessage, repair_text
 from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
 from palyra.core.policy import labels
 from palyra.core.run.state import RunStatus
+from palyra.core.session_events import SessionCreated
 from palyra.core.tool import CallOutcome
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from palyra.core.events import InputMode, ModelText, RunAccepted, SessionRenamed
+from palyra.core.events import InputMode, ModelText, RunAccepted
 from palyra.core.model.prompt import Message, ModelEvent, Prompt, Role, TextDelta
 from palyra.core.policy import labels
 from palyra.core.projection.transcript import CANCELLED
 from palyra.core.run.state import RunStatus
+from palyra.core.session_events import SessionRenamed
 from palyra.core.spending.usage import Usage
 from palyra.providers.embedded.provider import EmbeddedProvider
 from palyra.providers.scripted import Script, ScriptCall, ScriptStop, ScriptText

@@ -7,11 +7,11 @@ from decimal import Decimal
 
 import pytest
 
-from palyra.core.events import EmbeddingsEnded, EmbeddingsOutcome, EmbeddingsStarted
 from palyra.core.ids import PrincipalId
 from palyra.core.projection.ledger import DISCARDED, RESERVED, SETTLED, Account, Amount, LedgerTurn
 from palyra.core.run.state import RunStatus
 from palyra.core.session import SessionArchivedError, SessionRef
+from palyra.core.session_events import EmbeddingsEnded, EmbeddingsOutcome, EmbeddingsStarted
 from palyra.core.spending.budget import Budget, BudgetAction, BudgetPeriod, BudgetSubject
 from palyra.core.spending.price import Price
 from palyra.core.spending.usage import Usage

@@ -8,12 +8,13 @@ import pytest
 from palyra.core.agent import Agent
 from palyra.core.artifact import FileCheckpoint, FileState
 from palyra.core.errors import FileChanged
-from palyra.core.events import FileCheckpointRestored, ToolFinished
+from palyra.core.events import ToolFinished
 from palyra.core.ids import AgentId
 from palyra.core.message import AcceptedMessage
 from palyra.core.model.prompt import ModelEvent, Prompt, TextDelta
 from palyra.core.policy.approval import Approval
 from palyra.core.run.state import RunStatus
+from palyra.core.session_events import FileCheckpointRestored
 from palyra.core.tool import CallOutcome, JsonObject
 from palyra.journal.content import artifacts, file_checkpoints
 from palyra.journal.content.artifacts import ArtifactNotFound

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from palyra.core.attestation import Statement
-from palyra.core.events import Event, PolicyDecided, ToolFinished, ToolStarted
+from palyra.core.event import Event
+from palyra.core.events import PolicyDecided, ToolFinished, ToolStarted
 from palyra.core.run.state import RunStatus
 from palyra.core.tool import CallOutcome, CallRuntime, JsonObject, Verdict
 from palyra.home import Home

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from palyra.core.errors import PalyraError, SearchQueryEmpty
-from palyra.core.events import InputMode, SessionArchived, SessionRenamed, SessionReset, SessionUnarchived
+from palyra.core.events import InputMode
 from palyra.core.ids import IdInvalid, PrincipalId
 from palyra.core.message import MessageEmpty, MessageTooLarge, TextInvalid
 from palyra.core.run.state import RunStatus
 from palyra.core.session import Session, SessionArchivedError, SessionNameInvalid, SessionNotFound, SessionRef
+from palyra.core.session_events import SessionArchived, SessionRenamed, SessionReset, SessionUnarchived
 from palyra.journal.stores import search
 from palyra.providers.scripted import Script, ScriptCall, ScriptCondition, ScriptRule, ScriptText
 from palyra.runs.services import session_export

@@ -26,19 +26,12 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from palyra.core.clock import to_ms
-from palyra.core.events import (
-    EmbeddingsEnded,
-    EmbeddingsOutcome,
-    EmbeddingsStarted,
-    ModelTurnDiscarded,
-    ModelTurnEnded,
-    ModelTurnStarted,
-    ParentRun,
-    RunEvent,
-)
+from palyra.core.event import ParentRun
+from palyra.core.events import ModelTurnDiscarded, ModelTurnEnded, ModelTurnStarted, RunEvent
 from palyra.core.ids import CallId, PrincipalId, RunId, SessionId
 from palyra.core.projection.ledger import Spender, turn_abandoned
 from palyra.core.run.state import RunState
+from palyra.core.session_events import EmbeddingsEnded, EmbeddingsOutcome, EmbeddingsStarted
 from palyra.core.spending.budget import Budget, BudgetAction, BudgetPeriod, BudgetSubject, Reservation
 from palyra.core.spending.price import Price
 from palyra.core.spending.usage import Usage

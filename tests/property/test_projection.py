@@ -19,11 +19,16 @@ from palyra.core.events import (
     ApprovalResolved,
     ChildEnded,
     ChildStarted,
-    GrantRevoked,
     ModelTurnStarted,
     RunAccepted,
     RunEvent,
     RunStarted,
+)
+from palyra.core.ids import AgentId, RunId
+from palyra.core.policy.approval import ApprovalScope
+from palyra.core.projection.session_rows import SessionRows
+from palyra.core.session_events import (
+    GrantRevoked,
     SessionAgentBound,
     SessionArchived,
     SessionEvent,
@@ -31,9 +36,6 @@ from palyra.core.events import (
     SessionReset,
     SessionUnarchived,
 )
-from palyra.core.ids import AgentId, RunId
-from palyra.core.policy.approval import ApprovalScope
-from palyra.core.projection.session_rows import SessionRows
 from palyra.core.spending.budget import Reservation
 from palyra.journal import migrate
 from palyra.journal.engines import postgres, sqlite

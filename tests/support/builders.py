@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
+from palyra.core.event import ParentRun
 from palyra.core.events import (
     ApprovalDecision,
     ApprovalRequested,
@@ -18,9 +19,6 @@ from palyra.core.events import (
     ChildEnded,
     ChildStarted,
     ContextAssembled,
-    EmbeddingsEnded,
-    EmbeddingsOutcome,
-    EmbeddingsStarted,
     HistoryAttached,
     InputSteered,
     LimitReached,
@@ -29,7 +27,6 @@ from palyra.core.events import (
     ModelTurnDiscarded,
     ModelTurnEnded,
     ModelTurnStarted,
-    ParentRun,
     PolicyDecided,
     Reissue,
     RunAccepted,
@@ -49,6 +46,7 @@ from palyra.core.model.prompt import GenerationOptions, Role, StopReason
 from palyra.core.model.request_options import NO_REQUEST_OPTIONS, ClientTool, RequestOptions
 from palyra.core.run.machine import begin, evolve
 from palyra.core.run.state import RunState, RunStatus
+from palyra.core.session_events import EmbeddingsEnded, EmbeddingsOutcome, EmbeddingsStarted
 from palyra.core.spending.budget import BudgetAction, BudgetOverrun, BudgetPeriod, BudgetWarning, Reservation
 from palyra.core.spending.usage import Usage
 from palyra.core.tool import CallOutcome, Risk, Verdict

@@ -1,12 +1,13 @@
 """Whether a journal keeps what it promises, whatever has happened to it: every row follows from the tapes."""
 
-from palyra.core.events import RunAccepted, RunStarted, SessionEvent
+from palyra.core.events import RunAccepted, RunStarted
 from palyra.core.ids import RunId, SessionId
 from palyra.core.model.prompt import Message
 from palyra.core.projection.session_rows import SessionRows
 from palyra.core.projection.transcript import message_of_event
 from palyra.core.run.machine import begin, evolve
 from palyra.core.run.state import TERMINAL, RunState, RunStatus
+from palyra.core.session_events import SessionEvent
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection
 from palyra.journal.projection import ledger_check

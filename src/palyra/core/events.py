@@ -1,12 +1,8 @@
-"""The events of sessions and runs: the closed union that a tape consists of.
+"""The events of runs, and the closed union that a tape consists of.
 
 An event is stored forever. New fields have defaults; a changed meaning gets a new tag; a changed name needs an entry in
 `core/upcast.py`, which maps what earlier releases have stored. Events are plain data: stored text is decoded into these
 structs only.
-
-Every event has a time, an actor (the principal or component that caused it) and labels (where its content came from).
-`active_ms` is the time a worker spent on the run since the previous entry: the sum is the run's wall clock. It is
-stored as `carried_ms`, its first name: it is on most entries, and mapping it would make every read slower.
 """
 
 from datetime import datetime
@@ -17,6 +13,7 @@ from msgspec import Struct, field
 
 from palyra.core.attestation import Attestation
 from palyra.core.channel import UNKNOWN
+from palyra.core.event import Event, ParentRun
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
 from palyra.core.model.prompt import Image, Role, StopReason
@@ -24,7 +21,8 @@ from palyra.core.model.request_options import NO_REQUEST_OPTIONS, RequestOptions
 from palyra.core.model.routing_plan import RoutingPlan
 from palyra.core.policy.approval import ApprovalScope
 from palyra.core.policy.effect import Effect
-from palyra.core.spending.budget import BudgetOverrun, BudgetWarning, Reservation
+from palyra.core.session_events import SessionEvent
+from palyra.core.spending.budget import BudgetOverrun, Reservation
 from palyra.core.spending.usage import Usage
 from palyra.core.tool import CallOutcome, CallRuntime, JsonObject, Risk, ToolCall, Verdict
 from palyra.core.upcast import upcast
@@ -47,30 +45,6 @@ class ApprovalDecision(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
-class EmbeddingsOutcome(StrEnum):
-    """The result of a request for embeddings."""
-
-    ANSWERED = "answered"
-    FAILED = "failed"
-    """The provider refused, failed, or sent an answer that could not be parsed."""
-    LOST = "lost"
-    """Unknown: the process that waited for the answer ended before it came."""
-
-
-class ParentRun(Struct, frozen=True, kw_only=True):
-    """The run that waits for this one, and the call that waits."""
-
-    run_id: RunId
-    session_id: SessionId
-    call_id: CallId
-    depth: int
-    """How many runs are above this one."""
-    root_run_id: RunId | None = None
-    """The run at the top, for which all others work; old entries do not have it, and the direct parent is used."""
-    root_session_id: SessionId | None = None
-    """Its session."""
-
-
 class Reissue(Struct, frozen=True, kw_only=True):
     """A call that is proposed again because its approval request expired."""
 
@@ -80,18 +54,6 @@ class Reissue(Struct, frozen=True, kw_only=True):
     arguments: JsonObject
     labels: tuple[str, ...] = ()
     """Where the arguments came from."""
-
-
-class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """The fields that all events have."""
-
-    at: datetime
-    actor: str = "system"
-    labels: tuple[str, ...] = ()
-    active_ms: int = field(default=0, name="carried_ms")
-
-
-# -- events of a run
 
 
 class RunAccepted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_accepted"):
@@ -212,7 +174,7 @@ class ModelReasoning(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     turn: int
     text: str = ""
     dialect: str = ""
-    data: JsonObject = {}
+    data: JsonObject = field(default_factory=dict)
 
 
 class ModelText(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_text"):
@@ -289,7 +251,7 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, ta
     approval_id: str
     expires_at: datetime
     tool: str = ""
-    arguments: JsonObject = {}
+    arguments: JsonObject = field(default_factory=dict)
     effect: Effect | None = None
     reason: str = ""
     policies: tuple[str, ...] = ()
@@ -419,97 +381,6 @@ class RunCancelled(Event, frozen=True, kw_only=True, omit_defaults=True, tag="ru
 # -- events of a session
 
 
-class SessionCreated(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_created"):
-    """The session was created."""
-
-    principal: PrincipalId
-    agent_id: AgentId | None = None
-    key: str | None = None
-    label: str | None = None
-    parent: ParentRun | None = None
-
-
-class SessionReset(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_reset"):
-    """The session was reset: earlier messages stay on the tape and are no longer context."""
-
-
-class SessionRenamed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_renamed"):
-    """The title changed, by a person or by the daemon after the first exchange."""
-
-    title: str
-
-
-class SessionAgentBound(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_agent_bound"):
-    """The agent that answers in this session from now on; none means the default agent."""
-
-    agent_id: AgentId | None = None
-
-
-class SessionArchived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_archived"):
-    """The session was archived. Cleaning up also frees its key."""
-
-    freed_key: str | None = None
-
-
-class SessionUnarchived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="session_unarchived"):
-    """The session was unarchived."""
-
-
-class FileCheckpointRestored(Event, frozen=True, kw_only=True, omit_defaults=True, tag="file_checkpoint_restored"):
-    """A person restored a file from a file checkpoint of this session."""
-
-    checkpoint_id: str
-    path: str
-    saved_as: str
-    """The file checkpoint with the content that was replaced."""
-    digest: str | None = None
-    """The digest of the content now; none if the file was removed."""
-
-
-class GrantRevoked(Event, frozen=True, kw_only=True, omit_defaults=True, tag="grant_revoked"):
-    """A person revoked a grant of this session."""
-
-    grant_id: str
-
-
-class EmbeddingsStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="embeddings_started"):
-    """A provider was asked for embeddings. Neither texts nor vectors are stored, only their number and a digest."""
-
-    request_id: RunId
-    """Used in the ledger instead of a run id."""
-    principal: PrincipalId
-    agent_id: AgentId
-    """The agent whose spending it is: the one that answers in the session."""
-    provider: str
-    model: str
-    texts: int
-    bytes: int
-    digest: str
-    """The digest of the texts as they were sent."""
-    reserved: Reservation
-    """What is reserved for it until it is settled."""
-    warned: tuple[BudgetWarning, ...] = ()
-    """The budgets that only warn and that it exceeds, each reported once."""
-    settings_hash: str = ""
-    """The digest of the settings in force."""
-
-
-class EmbeddingsEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="embeddings_ended"):
-    """A request for embeddings ended, with its outcome and usage."""
-
-    request_id: RunId
-    outcome: EmbeddingsOutcome
-    usage: Usage
-    """An estimate if the provider reported none, and nothing if it refused."""
-    cost_micros: int | None = None
-    """What that cost, in millionths of the currency; None if the model has no price."""
-    vectors: int = 0
-    reason: str = ""
-    """Why there are no vectors."""
-    failure: str = ""
-    """The kind of failure, as `FailureKind` names it."""
-
-
 RunEvent = (
     RunAccepted
     | HistoryAttached
@@ -537,18 +408,6 @@ RunEvent = (
     | RunCompleted
     | RunFailed
     | RunCancelled
-)
-SessionEvent = (
-    SessionCreated
-    | SessionReset
-    | SessionRenamed
-    | SessionAgentBound
-    | SessionArchived
-    | SessionUnarchived
-    | FileCheckpointRestored
-    | GrantRevoked
-    | EmbeddingsStarted
-    | EmbeddingsEnded
 )
 TapeEvent = RunEvent | SessionEvent
 

@@ -18,10 +18,6 @@ from palyra.core.events import (
     ChildEnded,
     ChildStarted,
     ContextAssembled,
-    EmbeddingsEnded,
-    EmbeddingsStarted,
-    FileCheckpointRestored,
-    GrantRevoked,
     HistoryAttached,
     InputSteered,
     LimitReached,
@@ -38,6 +34,17 @@ from palyra.core.events import (
     RunFailed,
     RunResumed,
     RunStarted,
+    TapeEvent,
+    ToolFinished,
+    ToolProposed,
+    ToolStarted,
+)
+from palyra.core.policy.approval import ApprovalScope
+from palyra.core.session_events import (
+    EmbeddingsEnded,
+    EmbeddingsStarted,
+    FileCheckpointRestored,
+    GrantRevoked,
     SessionAgentBound,
     SessionArchived,
     SessionCreated,
@@ -45,12 +52,7 @@ from palyra.core.events import (
     SessionRenamed,
     SessionReset,
     SessionUnarchived,
-    TapeEvent,
-    ToolFinished,
-    ToolProposed,
-    ToolStarted,
 )
-from palyra.core.policy.approval import ApprovalScope
 from palyra.core.spending.budget import BudgetOverrun
 from palyra.core.spending.price import format_money
 from palyra.core.text.escaping import printable_line

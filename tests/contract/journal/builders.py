@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 from palyra.core.clock import to_ms
-from palyra.core.events import Entry, ModelText, SessionRenamed, TapeEvent
+from palyra.core.events import Entry, ModelText, TapeEvent
 from palyra.core.ids import PrincipalId, RunId, SessionId, ulid
 from palyra.core.projection.changes import Columns
 from palyra.core.run.record import RunRecord
 from palyra.core.run.state import RunStatus
 from palyra.core.session import Session, new_session
+from palyra.core.session_events import SessionRenamed
 from palyra.core.spending.usage import Usage
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection, Engine

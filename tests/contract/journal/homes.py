@@ -8,8 +8,10 @@ from typing import TypeVar
 
 import psycopg
 
-from palyra.core.events import ParentRun, RunEvent, SessionArchived, SessionReset
+from palyra.core.event import ParentRun
+from palyra.core.events import RunEvent
 from palyra.core.ids import CallId, RunId, SessionId
+from palyra.core.session_events import SessionArchived, SessionReset
 from palyra.home import Home
 from palyra.journal import migrate
 from palyra.journal.engines import sqlite

@@ -10,9 +10,10 @@ import pytest
 from palyra.background.jobs import retention as job
 from palyra.background.queue import JobContext
 from palyra.core.clock import to_ms
-from palyra.core.events import Entry, SessionCreated, decode, kind_of
+from palyra.core.events import Entry, decode, kind_of
 from palyra.core.ids import AgentId, PrincipalId, SessionId
 from palyra.core.session import new_session
+from palyra.core.session_events import SessionCreated
 from palyra.journal import migrate, tape
 from palyra.journal.archive import backup
 from palyra.journal.archive.restore import restore

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palyra.core.events import Entry, RunEvent, SessionEvent, TapeEvent, decode, encode, kind_of
+from palyra.core.events import Entry, RunEvent, TapeEvent, decode, encode, kind_of
 from palyra.core.model.request_options import RequestOptions
 from palyra.core.policy.approval import ApprovalScope
+from palyra.core.session_events import SessionEvent
 from palyra.core.spending.usage import Usage
 from palyra.core.tool import JsonObject
 from tests.support.builders import AT, RUN, SESSION, a_text

@@ -9,12 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from palyra.core.events import Entry, RunAccepted, SessionEvent, decode, encode
+from palyra.core.events import Entry, RunAccepted, decode, encode
 from palyra.core.ids import RunId, SessionId
 from palyra.core.projection.changes import RUN_COLUMNS, SESSION_COLUMNS
 from palyra.core.projection.session_rows import SessionRows
 from palyra.core.run.machine import begin, evolve
 from palyra.core.run.state import RunState, RunStatus
+from palyra.core.session_events import SessionEvent
 from palyra.core.upcast import TAGS as OLD_TAGS
 from palyra.core.upcast import upcast
 from tests.unit.core.test_events import TAGS

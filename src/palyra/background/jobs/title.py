@@ -3,8 +3,8 @@
 import re
 
 from palyra.background.queue import JobContext
-from palyra.core.events import SessionRenamed
 from palyra.core.ids import SessionId
+from palyra.core.session_events import SessionRenamed
 from palyra.core.tool import JsonObject
 from palyra.journal.engines.base import Connection
 from palyra.journal.stores import messages, sessions

@@ -27,13 +27,13 @@ from palyra.core.events import (
     RunCompleted,
     RunFailed,
     RunResumed,
-    SessionReset,
     ToolFinished,
     ToolProposed,
     ToolStarted,
 )
 from palyra.core.policy.effect import Effect
 from palyra.core.run.record import RunRecord
+from palyra.core.session_events import SessionReset
 from palyra.core.tool import CallOutcome, Risk, Verdict
 from palyra.gateway.client.tape_stream import ReceivedEntry
 from palyra.runs.event_text import answer_text, label_of, overrun_text, sealed_notices

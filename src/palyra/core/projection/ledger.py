@@ -13,9 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from palyra.core.clock import to_ms
-from palyra.core.events import EmbeddingsStarted, ModelTurnStarted
+from palyra.core.events import ModelTurnStarted
 from palyra.core.ids import AgentId, PrincipalId, RunId, SessionId
 from palyra.core.run.state import RunState
+from palyra.core.session_events import EmbeddingsStarted
 from palyra.core.spending.budget import BudgetPeriod, BudgetSubject, Reservation
 from palyra.core.spending.usage import Usage
 

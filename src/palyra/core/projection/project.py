@@ -7,7 +7,7 @@ The write path applies them to the database in the commit of the entry; verify a
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
-from palyra.core import events
+from palyra.core import event, events, session_events
 from palyra.core.clock import to_ms
 from palyra.core.ids import PrincipalId, RunId, SessionId
 from palyra.core.model.message_tokens import tokens_of
@@ -164,14 +164,14 @@ def _warned(step: _Step, event: events.BudgetWarned) -> Sequence[Change]:
     return (WarningAdded(warning, step.after.session_id, step.after.run_id, to_ms(event.at)),)
 
 
-def _embeddings_started(step: _Step, event: events.EmbeddingsStarted) -> Sequence[Change]:
+def _embeddings_started(step: _Step, event: session_events.EmbeddingsStarted) -> Sequence[Change]:
     session_id, at_ms = step.rows.session_id, to_ms(event.at)
     warnings = (WarningAdded(warning, session_id, event.request_id, at_ms) for warning in event.warned)
     return TurnOpened(embeddings_opened(session_id, event)), *warnings
 
 
-def _embeddings_ended(_: _Step, event: events.EmbeddingsEnded) -> Sequence[Change]:
-    outcome = SETTLED if event.outcome is events.EmbeddingsOutcome.ANSWERED else DISCARDED
+def _embeddings_ended(_: _Step, event: session_events.EmbeddingsEnded) -> Sequence[Change]:
+    outcome = SETTLED if event.outcome is session_events.EmbeddingsOutcome.ANSWERED else DISCARDED
     return (TurnClosed(event.request_id, event.request_id, 1, outcome, event.usage, event.cost_micros),)
 
 
@@ -195,14 +195,14 @@ def _approval_resolved(step: _Step, event: events.ApprovalResolved) -> Sequence[
     return closed, GrantAdded(grant_of_answer(approval, event, event.grant_id)), *changes
 
 
-def _grant_revoked(_: _Step, event: events.GrantRevoked) -> Sequence[Change]:
+def _grant_revoked(_: _Step, event: session_events.GrantRevoked) -> Sequence[Change]:
     return (GrantEnded(event.grant_id, to_ms(event.at)),)
 
 
 # -- sessions
 
 
-def _session_created(step: _Step, event: events.SessionCreated) -> Sequence[Change]:
+def _session_created(step: _Step, event: session_events.SessionCreated) -> Sequence[Change]:
     session = new_session(
         step.rows.session_id,
         event.principal,
@@ -215,29 +215,29 @@ def _session_created(step: _Step, event: events.SessionCreated) -> Sequence[Chan
     return (SessionAdded(session),)
 
 
-def _session_reset(step: _Step, event: events.SessionReset) -> Sequence[Change]:
+def _session_reset(step: _Step, event: session_events.SessionReset) -> Sequence[Change]:
     return (ContextReset(step.seq, to_ms(event.at)),)
 
 
-def _session_renamed(_: _Step, event: events.SessionRenamed) -> Sequence[Change]:
+def _session_renamed(_: _Step, event: session_events.SessionRenamed) -> Sequence[Change]:
     return (SessionChanged({"title": event.title}, to_ms(event.at)),)
 
 
-def _session_agent_bound(_: _Step, event: events.SessionAgentBound) -> Sequence[Change]:
+def _session_agent_bound(_: _Step, event: session_events.SessionAgentBound) -> Sequence[Change]:
     return (SessionChanged({"agent_id": event.agent_id}, to_ms(event.at)),)
 
 
-def _session_archived(_: _Step, event: events.SessionArchived) -> Sequence[Change]:
+def _session_archived(_: _Step, event: session_events.SessionArchived) -> Sequence[Change]:
     at_ms = to_ms(event.at)
     freed = {"key": None} if event.freed_key is not None else {}
     return (SessionChanged({"archived_ms": at_ms, **freed}, at_ms),)
 
 
-def _session_unarchived(_: _Step, event: events.SessionUnarchived) -> Sequence[Change]:
+def _session_unarchived(_: _Step, event: session_events.SessionUnarchived) -> Sequence[Change]:
     return (SessionChanged({"archived_ms": None}, to_ms(event.at)),)
 
 
-_RULES: dict[type[events.Event], Callable[[_Step, Any], Sequence[Change]]] = {
+_RULES: dict[type[event.Event], Callable[[_Step, Any], Sequence[Change]]] = {
     events.RunAccepted: _accepted,
     events.HistoryAttached: _message,
     events.RunStarted: _started,
@@ -256,19 +256,19 @@ _RULES: dict[type[events.Event], Callable[[_Step, Any], Sequence[Change]]] = {
     events.RunCompleted: _ended,
     events.RunFailed: _ended,
     events.RunCancelled: _ended,
-    events.SessionCreated: _session_created,
-    events.SessionReset: _session_reset,
-    events.SessionRenamed: _session_renamed,
-    events.SessionAgentBound: _session_agent_bound,
-    events.SessionArchived: _session_archived,
-    events.SessionUnarchived: _session_unarchived,
-    events.GrantRevoked: _grant_revoked,
-    events.EmbeddingsStarted: _embeddings_started,
-    events.EmbeddingsEnded: _embeddings_ended,
+    session_events.SessionCreated: _session_created,
+    session_events.SessionReset: _session_reset,
+    session_events.SessionRenamed: _session_renamed,
+    session_events.SessionAgentBound: _session_agent_bound,
+    session_events.SessionArchived: _session_archived,
+    session_events.SessionUnarchived: _session_unarchived,
+    session_events.GrantRevoked: _grant_revoked,
+    session_events.EmbeddingsStarted: _embeddings_started,
+    session_events.EmbeddingsEnded: _embeddings_ended,
 }
 
 WITH_ROWS = frozenset(_RULES)
-WITHOUT_ROWS: frozenset[type[events.Event]] = frozenset(
+WITHOUT_ROWS: frozenset[type[event.Event]] = frozenset(
     {
         events.ContextAssembled,
         events.ModelReasoning,
@@ -278,7 +278,7 @@ WITHOUT_ROWS: frozenset[type[events.Event]] = frozenset(
         events.ChildStarted,
         events.LimitReached,
         events.CancelRequested,
-        events.FileCheckpointRestored,
+        session_events.FileCheckpointRestored,
     }
 )
 """Events that change the state of their run at most. The run's row shows its state."""

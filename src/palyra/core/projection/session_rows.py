@@ -8,13 +8,14 @@ from msgspec.structs import replace
 
 from palyra.core.clock import from_ms
 from palyra.core.errors import PalyraError
-from palyra.core.events import Entry, RunAccepted, SessionEvent
+from palyra.core.events import Entry, RunAccepted
 from palyra.core.ids import PrincipalId, RunId, SessionId
 from palyra.core.policy.approval import Approval, Grant
 from palyra.core.projection import changes
 from palyra.core.projection.ledger import RESERVED, LedgerTurn, turn_closed
 from palyra.core.projection.project import project
 from palyra.core.run.machine import begin, evolve
+from palyra.core.session_events import SessionEvent
 
 
 class Unreplayable(Exception):

@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from palyra.core.channel import UNKNOWN
 from palyra.core.errors import Internal
-from palyra.core.events import ParentRun, Reissue, ToolStarted
+from palyra.core.event import ParentRun
+from palyra.core.events import Reissue, ToolStarted
 from palyra.core.ids import AgentId, CallId, PrincipalId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
 from palyra.core.model.prompt import Reasoning

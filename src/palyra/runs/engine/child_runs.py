@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from palyra.core.clock import Clock, to_ms
-from palyra.core.events import ChildEnded, ChildStarted, ParentRun, RunAccepted, RunEvent
+from palyra.core.event import ParentRun
+from palyra.core.events import ChildEnded, ChildStarted, RunAccepted, RunEvent
 from palyra.core.ids import CallId, IdSource, RunId
 from palyra.core.limits import Limits
 from palyra.core.policy import labels

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 import msgspec
 
 from palyra.core.errors import Internal
-from palyra.core.events import Entry, RunAccepted, SessionEvent
+from palyra.core.events import Entry, RunAccepted
 from palyra.core.ids import RunId
 from palyra.core.run.machine import begin, evolve
 from palyra.core.run.state import RunState
+from palyra.core.session_events import SessionEvent
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection
 

@@ -17,22 +17,19 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from palyra.core.clock import to_ms
+from palyra.core.event import ParentRun
 from palyra.core.events import (
     ApprovalRequested,
     ChildStarted,
     Entry,
     HistoryAttached,
     ModelText,
-    ParentRun,
     RunAccepted,
     RunCancelled,
     RunCompleted,
     RunEvent,
     RunFailed,
     RunStarted,
-    SessionCreated,
-    SessionEvent,
-    SessionReset,
     ToolProposed,
 )
 from palyra.core.ids import CallId, IdSource, PrincipalId, RunId, SessionId, TaskId
@@ -52,6 +49,7 @@ from palyra.core.projection.project import project
 from palyra.core.run.machine import begin, evolve
 from palyra.core.run.state import CallStage, RunState
 from palyra.core.session import Session
+from palyra.core.session_events import SessionCreated, SessionEvent, SessionReset
 from palyra.core.task import NewTask
 from palyra.journal import tape
 from palyra.journal.engines.base import Connection, RunLeased

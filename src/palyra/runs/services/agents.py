@@ -11,11 +11,11 @@ import msgspec
 from palyra.core.agent import Agent, AgentNotFound
 from palyra.core.clock import Clock
 from palyra.core.errors import Conflict, Invalid, NotFound, PalyraError
-from palyra.core.events import SessionAgentBound
 from palyra.core.ids import AgentId, IdSource, PrincipalId, SessionId, parse_ulid
 from palyra.core.limits import Limits
 from palyra.core.message import clean_text
 from palyra.core.session import Session, SessionNotFound
+from palyra.core.session_events import SessionAgentBound
 from palyra.core.text.secret_markers import without_secrets
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import agents, runs, sessions

@@ -7,12 +7,13 @@ from msgspec.structs import replace
 
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Conflict, Invalid, NotFound
-from palyra.core.events import ApprovalDecision, ApprovalResolved, GrantRevoked, RunEvent
+from palyra.core.events import ApprovalDecision, ApprovalResolved, RunEvent
 from palyra.core.ids import CallId, IdSource, PrincipalId, RunId, parse_ulid
 from palyra.core.message import clean_text
 from palyra.core.policy import labels
 from palyra.core.policy.approval import Approval, ApprovalScope, Grant
 from palyra.core.run.state import TERMINAL, CallStage, RunState
+from palyra.core.session_events import GrantRevoked
 from palyra.core.tool import JsonObject, ToolCall
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.projection.approvals_check import session_of_grant

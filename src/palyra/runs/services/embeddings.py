@@ -15,10 +15,16 @@ from datetime import datetime
 
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Unavailable
-from palyra.core.events import EmbeddingsEnded, EmbeddingsOutcome, EmbeddingsStarted, SessionRenamed, SessionUnarchived
 from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId
 from palyra.core.projection.ledger import Spender, turn_abandoned
 from palyra.core.session import SessionArchivedError, SessionRef
+from palyra.core.session_events import (
+    EmbeddingsEnded,
+    EmbeddingsOutcome,
+    EmbeddingsStarted,
+    SessionRenamed,
+    SessionUnarchived,
+)
 from palyra.core.spending.usage import Usage
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.ledger import embeddings

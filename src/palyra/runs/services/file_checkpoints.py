@@ -8,10 +8,10 @@ from pathlib import Path
 from palyra.core.artifact import FileCheckpoint, FileState
 from palyra.core.clock import Clock
 from palyra.core.errors import Conflict, FileChanged
-from palyra.core.events import FileCheckpointRestored
 from palyra.core.ids import IdSource, PrincipalId, SessionId, parse_ulid
 from palyra.core.policy import labels
 from palyra.core.session import SessionNotFound
+from palyra.core.session_events import FileCheckpointRestored
 from palyra.journal.content import blobs, file_checkpoints, file_origins
 from palyra.journal.content.file_origins import FileOrigin
 from palyra.journal.engines.base import Connection, Engine

@@ -6,14 +6,7 @@ from datetime import datetime
 
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import Conflict
-from palyra.core.events import (
-    CancelRequested,
-    RunCancelled,
-    SessionArchived,
-    SessionRenamed,
-    SessionReset,
-    SessionUnarchived,
-)
+from palyra.core.events import CancelRequested, RunCancelled
 from palyra.core.ids import IdSource, PrincipalId, RunId, SessionId, parse_ulid
 from palyra.core.message import clean_text
 from palyra.core.session import (
@@ -25,6 +18,7 @@ from palyra.core.session import (
     SessionRef,
     new_session,
 )
+from palyra.core.session_events import SessionArchived, SessionRenamed, SessionReset, SessionUnarchived
 from palyra.core.text.secret_markers import without_secrets
 from palyra.journal.engines.base import Connection, Engine
 from palyra.journal.stores import runs, sessions

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from palyra.core.artifact import Artifact, FileCheckpoint
 from palyra.core.clock import Clock, to_ms
 from palyra.core.errors import NotFound, PalyraError
-from palyra.core.events import Entry, RunAccepted, SessionEvent
+from palyra.core.events import Entry, RunAccepted
 from palyra.core.ids import LENGTH, CallId, IdInvalid, PrincipalId, RunId, SessionId, parse_ulid, time_of
 from palyra.core.policy.approval import Approval
 from palyra.core.run.decided_calls import DecidedCall
+from palyra.core.session_events import SessionEvent
 from palyra.core.trace.tree import TRACE_SUBJECTS_HELP, Trace, TraceNode
 from palyra.journal import tape
 from palyra.journal.content import artifacts, file_checkpoints

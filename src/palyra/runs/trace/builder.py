@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from palyra.core.event import Event
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -18,7 +19,6 @@ from palyra.core.events import (
     ChildStarted,
     ContextAssembled,
     Entry,
-    Event,
     HistoryAttached,
     InputSteered,
     LimitReached,

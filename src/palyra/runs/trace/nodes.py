@@ -8,6 +8,7 @@ import msgspec
 
 from palyra.core import attestation
 from palyra.core.artifact import FileCheckpoint
+from palyra.core.event import Event
 from palyra.core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -17,7 +18,6 @@ from palyra.core.events import (
     ChildStarted,
     ContextAssembled,
     Entry,
-    Event,
     HistoryAttached,
     InputSteered,
     LimitReached,

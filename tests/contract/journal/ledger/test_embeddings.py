@@ -2,9 +2,9 @@
 
 import pytest
 
-from palyra.core.events import EmbeddingsOutcome
 from palyra.core.ids import RunId, SessionId
 from palyra.core.projection.ledger import Account
+from palyra.core.session_events import EmbeddingsOutcome
 from palyra.core.spending.usage_report import UsageGrouping
 from palyra.journal.engines.base import Connection
 from palyra.journal.ledger import accounts, embeddings, turns

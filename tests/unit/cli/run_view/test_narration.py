@@ -19,10 +19,11 @@ from palyra.cli.run_view.narration import (
     ToolStepStarted,
     TurnEnded,
 )
-from palyra.core.events import ApprovalDecision, RunAccepted, SessionReset, TapeEvent
+from palyra.core.events import ApprovalDecision, RunAccepted, TapeEvent
 from palyra.core.limits import Limits
 from palyra.core.policy.approval import ApprovalScope
 from palyra.core.policy.effect import Effect
+from palyra.core.session_events import SessionReset
 from palyra.core.tool import CallOutcome, Risk, Verdict
 from palyra.runs.event_text import label_of
 from tests.support import builders as b

@@ -6,7 +6,9 @@ import pytest
 
 from palyra.cli.run_view.tape_listing import tape_line
 from palyra.core import events
-from palyra.core.events import (
+from palyra.core.events import TapeEvent
+from palyra.core.limits import LimitKind
+from palyra.core.session_events import (
     EmbeddingsOutcome,
     FileCheckpointRestored,
     GrantRevoked,
@@ -16,9 +18,7 @@ from palyra.core.events import (
     SessionRenamed,
     SessionReset,
     SessionUnarchived,
-    TapeEvent,
 )
-from palyra.core.limits import LimitKind
 from palyra.core.tool import CallOutcome
 from palyra.gateway.client.tape_stream import read_entry
 from palyra.runs.event_text import describe

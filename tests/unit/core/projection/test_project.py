@@ -2,12 +2,13 @@
 
 from typing import get_args
 
-from palyra.core.events import RunEvent, SessionEvent
+from palyra.core.events import RunEvent
 from palyra.core.ids import PrincipalId, RunId, SessionId
 from palyra.core.policy.approval import Approval
 from palyra.core.projection.project import NO_CHANGES, WITH_ROWS, WITHOUT_ROWS, project
 from palyra.core.projection.session_rows import SessionRows
 from palyra.core.run.machine import evolve
+from palyra.core.session_events import SessionEvent
 from tests.support.builders import SESSION, a_context, a_run, a_text, a_turn_start
 
 

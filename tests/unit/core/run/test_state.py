@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from palyra.core.errors import Internal
-from palyra.core.events import ApprovalDecision, ParentRun, RunEvent
+from palyra.core.event import ParentRun
+from palyra.core.events import ApprovalDecision, RunEvent
 from palyra.core.ids import CallId, RunId, SessionId
 from palyra.core.limits import LimitKind, Limits
 from palyra.core.run.machine import begin, evolve

@@ -4,18 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from palyra.core.artifact import FileCheckpoint
-from palyra.core.events import (
-    ApprovalDecision,
-    ApprovalResolved,
-    Entry,
-    RunEvent,
-    SessionRenamed,
-    TapeEvent,
-    encode,
-    kind_of,
-)
+from palyra.core.events import ApprovalDecision, ApprovalResolved, Entry, RunEvent, TapeEvent, encode, kind_of
 from palyra.core.ids import CallId
 from palyra.core.run.state import RunStatus
+from palyra.core.session_events import SessionRenamed
 from palyra.core.tool import CallOutcome, Verdict
 from palyra.core.trace.tree import TraceNode, walk_nodes
 from palyra.runs.trace.builder import TraceFocus, focus_on, proposes, run_tree
