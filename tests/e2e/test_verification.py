@@ -59,7 +59,6 @@ def assert_told(daemon: Daemon, where: str) -> None:
     assert any(check["name"] == "tapes" and check["state"] == "fail" and where in check["what"] for check in checks)
 
 
-@pytest.mark.timeout(60)
 def test_a_tape_whose_end_was_cut_off_is_told_of_at_the_start(stopped: Daemon) -> None:
     change(stopped, "DELETE FROM tape WHERE tape_seq = (SELECT MAX(tape_seq) FROM heads)")
 
@@ -70,7 +69,6 @@ def test_a_tape_whose_end_was_cut_off_is_told_of_at_the_start(stopped: Daemon) -
     assert_told(stopped, f"session {stopped.sessions()[0]['session_id']}, entry")
 
 
-@pytest.mark.timeout(90)
 def test_an_entry_that_was_changed_is_found_a_while_later(stopped: Daemon) -> None:
     change(stopped, "UPDATE tape SET content = '{}' WHERE tape_seq = 2")
 
@@ -82,7 +80,6 @@ def test_an_entry_that_was_changed_is_found_a_while_later(stopped: Daemon) -> No
     assert_told(stopped, "entry 2: this entry was altered, inserted or moved")
 
 
-@pytest.mark.timeout(90)
 def test_a_journal_that_holds_is_said_to_be_verified(stopped: Daemon) -> None:
     stopped.start()
     assert tapes(stopped) == {"name": "tapes", "status": "ok", "detail": "not verified yet"}
