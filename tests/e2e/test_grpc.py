@@ -178,7 +178,7 @@ def test_whoever_detaches_leaves_the_run_alone(daemon: Daemon, door: Door) -> No
 
 def test_a_run_can_be_aborted(daemon: Daemon, door: Door) -> None:
     accepted = door.route("for ever", key="abort")
-    door("CancelRun", pb.CancelRunRequest(run_id=accepted.run_id, reason="no more"))
+    door("AbortRun", pb.AbortRunRequest(run_id=accepted.run_id, reason="no more"))
     assert daemon.finished(accepted.run_id)["status"] == "cancelled"
 
 
@@ -210,7 +210,7 @@ def test_a_deadline_ends_the_stream_and_not_the_run(daemon: Daemon, door: Door) 
         list(call)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert daemon.run(run_id)["ended_at"] is None
-    door("CancelRun", pb.CancelRunRequest(run_id=run_id, reason="it went on"))
+    door("AbortRun", pb.AbortRunRequest(run_id=run_id, reason="it went on"))
     assert daemon.finished(run_id)["reason"] == "it went on"
 
 

@@ -74,7 +74,7 @@ def test_both_doors_tell_the_same_session(client: Client, door: Door, changes: d
 )
 def test_both_doors_tell_the_same_run(client: Client, door: Door, changes: dict[str, object]) -> None:
     door.says("GET", f"/runs/{RUN}", {"run": a_run(**changes)})
-    door.tells("CancelRun", pb.CancelRunResponse(run=the_run(**changes)))
+    door.tells("AbortRun", pb.AbortRunResponse(run=the_run(**changes)))
     assert client.cancel(RUN) == client.run(RUN)
 
 
@@ -97,7 +97,7 @@ def test_an_agent_comes_as_it_was_sent(client: Client, door: Door) -> None:
 def test_a_refusal_keeps_its_code_on_either_door(client: Client, door: Door) -> None:
     door.says("GET", f"/runs/{RUN}", problem("run_not_found", "There is no such run.", status=404))
     refusal = Refusal(grpc.StatusCode.NOT_FOUND, "There is no such run.", code="run_not_found")
-    door.tells("CancelRun", refusal)
+    door.tells("AbortRun", refusal)
     for ask in (client.run, client.cancel):
         with pytest.raises(RemoteError) as caught:
             ask(RUN)

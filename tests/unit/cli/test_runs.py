@@ -92,9 +92,9 @@ def test_attaching_behind_the_end_of_a_run_tells_how_it_ended(cli: Cli, door: Do
 )
 def test_a_run_is_cancelled(cli: Cli, door: Door, *, changes: dict[str, object], said: str) -> None:
     door.says("GET", f"/runs/{RUN}", {"run": a_run()})
-    door.tells("CancelRun", pb.CancelRunResponse(run=the_run(**changes)))
+    door.tells("AbortRun", pb.AbortRunResponse(run=the_run(**changes)))
     assert cli("runs", "cancel", RUN, "--reason", "enough").out == f"{RUN}: {said}\n"
-    assert door.seen[-1].body == pb.CancelRunRequest(run_id=RUN, reason="enough")
+    assert door.seen[-1].body == pb.AbortRunRequest(run_id=RUN, reason="enough")
 
 
 def test_one_message_gets_its_answer(cli: Cli, accepting: Door) -> None:

@@ -78,8 +78,8 @@ class GrpcCalls:
 
     def cancel(self, run_id: str, *, reason: str | None) -> RunRecord:
         """Request cancellation of a run."""
-        request = pb.CancelRunRequest(run_id=run_id, reason=reason)
-        answer = self.ask("CancelRun", request, pb.CancelRunResponse)
+        request = pb.AbortRunRequest(run_id=run_id, reason=reason)
+        answer = self.ask("AbortRun", request, pb.AbortRunResponse)
         try:
             return convert.to_record(RunRecord, answer.run)
         except ValidationError as error:

@@ -67,7 +67,7 @@ class RunMethods:
             "RunStream": methods.exchange(self.run_stream, need="write"),
             "AttachRun": methods.stream(self.attach_run, pb.AttachRunRequest),
             "AttachSession": methods.stream(self.attach_session, pb.AttachSessionRequest),
-            "CancelRun": methods.unary(self.cancel_run, pb.CancelRunRequest, need="write"),
+            "AbortRun": methods.unary(self.abort_run, pb.AbortRunRequest, need="write"),
             "RouteMessage": methods.unary(self.route_message, pb.RouteMessageRequest, need="write"),
         }
 
@@ -116,11 +116,11 @@ class RunMethods:
         follower = self._tail.follow(session_id, after_seq=request.after_seq)
         await self._forward(call, follower, ends_with_run=False)
 
-    async def cancel_run(self, request: pb.CancelRunRequest, principal: PrincipalId) -> pb.CancelRunResponse:
+    async def abort_run(self, request: pb.AbortRunRequest, principal: PrincipalId) -> pb.AbortRunResponse:
         """Request cancellation of a run."""
         reason = request.reason or "cancelled by its owner"
         run = await self._control.cancel(principal, request.run_id, reason=reason)
-        return pb.CancelRunResponse(run=convert.to_message(pb.Run, run))
+        return pb.AbortRunResponse(run=convert.to_message(pb.Run, run))
 
     async def route_message(self, request: pb.RouteMessageRequest, principal: PrincipalId) -> pb.RouteMessageResponse:
         """Accept a message without following it."""

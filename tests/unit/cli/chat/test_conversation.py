@@ -149,9 +149,9 @@ def test_nothing_is_cancelled_where_nothing_runs(client: Client, door: Door) -> 
 
 def test_the_run_under_way_is_cancelled(client: Client, door: Door) -> None:
     door.tells(RESOLVE, resolved(key="cli"))
-    door.tells("CancelRun", pb.CancelRunResponse(run=the_run()))
+    door.tells("AbortRun", pb.AbortRunResponse(run=the_run()))
     open_default(client).do(SlashCommand("/cancel", ""), active=RUN, typing_along=True)
-    assert door.called("CancelRun")[0].run_id == RUN
+    assert door.called("AbortRun")[0].run_id == RUN
 
 
 def test_the_model_is_named(client: Client, door: Door) -> None:

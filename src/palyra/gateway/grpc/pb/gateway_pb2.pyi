@@ -243,7 +243,7 @@ class AttachSessionRequest(_message.Message):
     after_seq: int
     def __init__(self, session_id: _Optional[str] = ..., after_seq: _Optional[int] = ...) -> None: ...
 
-class CancelRunRequest(_message.Message):
+class AbortRunRequest(_message.Message):
     __slots__ = ("run_id", "reason")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -251,7 +251,7 @@ class CancelRunRequest(_message.Message):
     reason: str
     def __init__(self, run_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class CancelRunResponse(_message.Message):
+class AbortRunResponse(_message.Message):
     __slots__ = ("run",)
     RUN_FIELD_NUMBER: _ClassVar[int]
     run: Run
