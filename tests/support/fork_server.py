@@ -66,11 +66,16 @@ class ForkedProcess:
 
     def _look(self, seconds: float | None) -> int | None:
         with self._lock:
-            if self._code is None and select.select([self._ended], [], [], seconds)[0]:
+            if self._code is None and self._is_ended(seconds):
                 said = os.read(self._ended, 64)
                 os.close(self._ended)
                 self._code = int(said) if said else -signal.SIGKILL  # the server itself was ended, and all with it
             return self._code
+
+    def _is_ended(self, seconds: float | None) -> bool:
+        waiting = select.poll()  # select takes no descriptor beyond 1023
+        waiting.register(self._ended, select.POLLIN)
+        return bool(waiting.poll(None if seconds is None else seconds * 1000))
 
 
 class ForkServer:
@@ -148,8 +153,11 @@ class _Server:
         """Fork until the tests are gone, and return None; in a fork return what it is to do."""
         signal.signal(signal.SIGCHLD, _nothing)
         signal.set_wakeup_fd(self._wake)
+        waiting = select.poll()  # select takes no descriptor beyond 1023, which the tests may have opened before
+        for descriptor in (self._control.fileno(), self._woken):
+            waiting.register(descriptor, select.POLLIN)
         while True:
-            found, _, _ = select.select([self._control.fileno(), self._woken], [], [])
+            found = [descriptor for descriptor, _ in waiting.poll()]
             if self._woken in found:
                 self._reap()
             if self._control.fileno() in found:
