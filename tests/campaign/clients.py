@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from random import Random
+from threading import Timer
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
@@ -37,6 +38,9 @@ MODES = {
     "steer": gateway_pb2.MODE_STEER,
     "interrupt": gateway_pb2.MODE_INTERRUPT,
 }
+GUARD_SECONDS = 10.0
+_HELD = grpc.insecure_channel("127.0.0.1:9")
+"""Never used: with a channel open, the library does not shut itself down between two calls."""
 _RETRIED = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -136,9 +140,15 @@ class Link:
                 stream = channel.unary_stream(path, type(request).SerializeToString, answer.FromString)(
                     request, metadata=self._metadata(), timeout=STREAM_SECONDS
                 )
-            for message in stream:
-                for entry in message.entries:
-                    yield _line(entry)
+            # The library's own deadline has been seen to fail when its last channel closed while another one opened.
+            guard = Timer(STREAM_SECONDS + GUARD_SECONDS, stream.cancel)
+            guard.start()
+            try:
+                for message in stream:
+                    for entry in message.entries:
+                        yield _line(entry)
+            finally:
+                guard.cancel()
 
     def _address(self) -> str:
         return str(json.loads(self.daemon.home.daemon.read_text())["grpc"])

@@ -155,7 +155,7 @@ async def test_a_denied_call_is_reported_to_the_model_and_the_run_goes_on(begin:
     verdicts = [event for event in await world.events(said) if isinstance(event, PolicyDecided)]
     assert [event.verdict for event in verdicts] == [Verdict.DENY] * 4 + [Verdict.ALLOW]
     unknown, bad, malformed, risky, _ = results(world.prompts[-1])
-    assert "no tool 'files.raed'" in unknown
+    assert "Unknown tool 'files.raed'" in unknown
     assert "Did you mean files.read" in unknown
     assert "pth" in bad
     assert "files.read was not called" in malformed

@@ -124,7 +124,7 @@ async def test_csv_stats_says_what_is_missing(home: Home, context: ToolContext) 
     describe, column = await example(home, "csv-stats.describe"), await example(home, "csv-stats.column")
     missing = await outcome(describe, context, file="none.csv")
     assert missing.outcome is CallOutcome.ERROR
-    assert "/workspace/none.csv can not be read: No such file or directory" in missing.text
+    assert "/workspace/none.csv cannot be read: No such file or directory" in missing.text
     unknown = await outcome(column, context, file="sales.csv", column='pri"ce')
     assert 'there is no column of that name; the tool describe lists them: pri"ce' in unknown.text
 
