@@ -62,7 +62,8 @@ def _parts(schema: JsonObject, visit: Visit) -> JsonObject:
     document = {word: value for word, value in map_parts(described, visit, _PARTS).items() if value or word in _SINGLE}
     if "properties" in document:
         # Required properties must be described.
-        required = [name for name in _listed(schema.get("required")) if name in document["properties"]]
+        listed = _listed(schema.get("required"))
+        required = [name for name in listed if isinstance(name, str) and name in document["properties"]]
         document |= {"required": required} if required else {}
     return document
 

@@ -83,6 +83,7 @@ def test_few_words_do_not_become_many() -> None:
         ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
         ({"oneOf": [{"type": "string"}, True]}, {"anyOf": [{"type": "string"}, {}]}),
         ({"properties": {"a": {}}, "required": ["a", "b"]}, {"properties": {"a": {}}, "required": ["a"]}),
+        ({"properties": {"a": {}}, "required": [[], {}, 1, "a"]}, {"properties": {"a": {}}, "required": ["a"]}),
         ({"additionalProperties": False}, {}),
         ({"additionalProperties": {"type": "string"}}, {"additionalProperties": {"type": "string"}}),
         (
