@@ -124,9 +124,10 @@ async def keeping(folder: Path, engine: Engine, **wanted: McpServer) -> AsyncIte
     )
     servers = McpServers(engine, wanted, around=around, owner=OWNER)
     context = ToolContext(workspace=Workspace((folder,)), clock=clock, principal=OWNER)
+    # They are listed before any of them starts.
+    assert [one.name for one in servers.status()] == sorted(wanted)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(servers.run())
-        await eventually(lambda: len(servers.status()) == len(wanted))
         yield Keeping(servers, McpService(engine, servers, clock=clock), home, used, secrets, context)
         running.cancel()
 

@@ -39,7 +39,8 @@ class McpServers:
         self._wanted = dict(mcp_servers)
         self._around = around
         self._owner = owner
-        self._servers: dict[str, McpServerProcess] = {}
+        # Known from the beginning, so that nobody who looks before they start is told that there are none.
+        self._servers = {name: self._process(name, settings) for name, settings in mcp_servers.items()}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._pins: Pins = {}
         self._tools: tuple[Tool, ...] | None = None
@@ -105,16 +106,20 @@ class McpServers:
         for name in list(self._servers):
             server, mcp_server = self._servers[name], self._wanted.get(name)
             if mcp_server is None or not server.adopt(mcp_server):
-                task = self._tasks.pop(name)
                 del self._servers[name]
-                task.cancel()
-                await asyncio.wait([task])
+                if (task := self._tasks.pop(name, None)) is not None:
+                    task.cancel()
+                    await asyncio.wait([task])
         for name, settings in self._wanted.items():
             if name not in self._servers:
-                server = self._servers[name] = McpServerProcess(name, settings, self._around, lines=self._forget_tools)
-                server.decided(self._pins.get(name, {}))
-                self._tasks[name] = group.create_task(server.keep())
+                self._servers[name] = self._process(name, settings)
+                self._servers[name].decided(self._pins.get(name, {}))
+            if name not in self._tasks:
+                self._tasks[name] = group.create_task(self._servers[name].keep())
         self._forget_tools()
+
+    def _process(self, name: str, settings: McpServer) -> McpServerProcess:
+        return McpServerProcess(name, settings, self._around, lines=self._forget_tools)
 
     def _forget_tools(self) -> None:
         self._tools = None
