@@ -252,6 +252,9 @@ class Episode:
         while (now := self._below()) != found:
             found = now
             self._signal(found, signal.SIGSTOP)
+            # Only once it has stopped can it have no further child: on a busy machine that takes a moment.
+            while any(map(_runs, found)):
+                sleep(0.001)
         self.chance.shuffle(found)
         self._signal(found, signal.SIGKILL)
 
@@ -375,3 +378,11 @@ class Episode:
     def discard(self) -> None:
         """Remove all that the episode has left."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _runs(pid: int) -> bool:
+    """Tell whether a process still runs: it is neither stopped nor gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TtZX"
+    except OSError:
+        return False
