@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from queue import Empty, Queue
 from random import Random
-from threading import Timer
+from threading import Thread
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
@@ -39,8 +40,6 @@ MODES = {
     "interrupt": gateway_pb2.MODE_INTERRUPT,
 }
 GUARD_SECONDS = 10.0
-_HELD = grpc.insecure_channel("127.0.0.1:9")
-"""Never used: with a channel open, the library does not shut itself down between two calls."""
 _RETRIED = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -131,30 +130,48 @@ class Link:
 
     def entries(self, method: str, request: Any, answer: Any) -> Generator[Line, None, None]:
         """Call a method that gives entries, to the end of the stream."""
-        with grpc.insecure_channel(self._address(), options=[("grpc.keepalive_time_ms", 10_000)]) as channel:
-            path = f"/palyra.v1.{method}"
-            if method.endswith("RunStream"):
-                stub = channel.stream_stream(path, type(request).SerializeToString, answer.FromString)
-                stream = stub(iter([request]), metadata=self._metadata(), timeout=STREAM_SECONDS)
-            else:
-                stream = channel.unary_stream(path, type(request).SerializeToString, answer.FromString)(
-                    request, metadata=self._metadata(), timeout=STREAM_SECONDS
-                )
-            # The library's own deadline has been seen to fail when its last channel closed while another one opened.
-            guard = Timer(STREAM_SECONDS + GUARD_SECONDS, stream.cancel)
-            guard.start()
-            try:
-                for message in stream:
-                    for entry in message.entries:
-                        yield _line(entry)
-            finally:
-                guard.cancel()
+        channel = grpc.insecure_channel(self._address(), options=[("grpc.keepalive_time_ms", 10_000)])
+        path = f"/palyra.v1.{method}"
+        if method.endswith("RunStream"):
+            stub = channel.stream_stream(path, type(request).SerializeToString, answer.FromString)
+            stream = stub(iter([request]), metadata=self._metadata(), timeout=STREAM_SECONDS)
+        else:
+            stream = channel.unary_stream(path, type(request).SerializeToString, answer.FromString)(
+                request, metadata=self._metadata(), timeout=STREAM_SECONDS
+            )
+        messages: Queue[Any] = Queue()
+        Thread(target=_pump, args=[stream, messages], daemon=True).start()
+        lost = False
+        try:
+            while (message := messages.get(timeout=STREAM_SECONDS + GUARD_SECONDS)) is not None:
+                if isinstance(message, Exception):
+                    raise message
+                for entry in message.entries:
+                    yield _line(entry)
+        except Empty:
+            # The library has been seen to lose a call: neither its deadline nor a cancel ends it, and closing the
+            # channel would wait for it. A client can only leave it alone and ask again.
+            lost = True
+            raise ConnectionError("the gRPC library lost a stream") from None
+        finally:
+            if not lost:
+                channel.close()
 
     def _address(self) -> str:
         return str(json.loads(self.daemon.home.daemon.read_text())["grpc"])
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return (("authorization", f"Bearer {self.daemon.token}"),)
+
+
+def _pump(stream: Any, messages: "Queue[Any]") -> None:
+    """Put the messages of a stream into a queue: at the end None, or what ended it."""
+    try:
+        for message in stream:
+            messages.put(message)
+        messages.put(None)
+    except Exception as error:
+        messages.put(error)
 
 
 class Sender:
