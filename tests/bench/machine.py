@@ -13,10 +13,13 @@ IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
 
 def disk_folder(stack: ExitStack) -> Path:
-    """Return a folder on a disk: the system's temporary one, or if that is in memory, a passing one right here."""
-    usual = Path(tempfile.gettempdir())
-    if _file_system(usual) not in IN_MEMORY:
-        return usual
+    """Return a folder on a disk: one of the system's temporary ones, or if they are in memory, a passing one here.
+
+    The last one is of no use to a PostgreSQL of root's: it is another user, who may not enter every home.
+    """
+    for usual in (Path(tempfile.gettempdir()), Path("/var/tmp")):
+        if usual.is_dir() and _file_system(usual) not in IN_MEMORY:
+            return usual
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd())))
 
 

@@ -98,7 +98,13 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     script.write_text(json.dumps(SCRIPT))
     url = new_schema(request.getfixturevalue("postgres_server")) if request.param == "postgres" else None
     daemon = Daemon(
-        folder / "home", database_url=url, model_provider="scripted", model_script=script, runs_max_queued_inputs=3
+        folder / "home",
+        database_url=url,
+        model_provider="scripted",
+        model_script=script,
+        runs_max_queued_inputs=3,
+        # A connection without a valid token is closed after this time, and many requests use one here.
+        gateway_connect_timeout_seconds=600,
     )
     try:
         door = Door(daemon.start())
