@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
-import httpx
 import pytest
 
 from palyra.gateway.grpc.pb import gateway_pb2 as pb
@@ -151,7 +150,7 @@ def test_a_response_that_is_not_read_is_cut_off_as_well(new_sqlite_daemon: NewDa
         write(daemon)
     with closing(Unread(daemon, session_id)):
         until(lambda: cut_off(daemon) == 1)
-        until(lambda: "palyra_sessions_followed 0" in metrics(daemon))
+        until(lambda: "palyra_sessions_followed 0" in daemon.metrics())
 
 
 def test_grpc_streams_that_are_not_read_are_cut_off_cost_little_and_resume(new_sqlite_daemon: NewDaemon) -> None:
@@ -288,9 +287,3 @@ def resident(daemon: Daemon) -> int:
     """How much memory the daemon has."""
     pages = int(Path(f"/proc/{daemon.pid}/statm").read_text().split()[1])
     return pages * 4096
-
-
-def metrics(daemon: Daemon) -> str:
-    return httpx.get(
-        f"{daemon.address}/metrics", headers={"authorization": f"Bearer {daemon.token}"}, verify=False
-    ).text

@@ -92,6 +92,7 @@ def test_a_database_that_goes_away_and_comes_back(new_sqlite_daemon: NewDaemon, 
     # Somebody follows all the while, and is not troubled by it.
     follower = Thread(target=watcher.follow, args=(lambda line: line.kind in FINAL,))
     follower.start()
+    until(lambda: "palyra_sessions_followed 1" in daemon.metrics())
 
     database.shut()
     until(lambda: refusal_of(daemon) == "storage_unavailable")

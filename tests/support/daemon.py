@@ -313,6 +313,11 @@ class Daemon:
     def run(self, run_id: str) -> Json:
         return self.get(f"/runs/{run_id}")["run"]
 
+    def metrics(self) -> str:
+        """Return the metrics as text."""
+        headers = {"authorization": f"Bearer {self.token}"}
+        return self._client.request("GET", f"{self.address}/metrics", headers=headers).text
+
     def finished(self, run_id: str, *, seconds: float = ANSWER_SECONDS) -> Json:
         """Wait until the run has ended, and return it."""
         return until(

@@ -40,7 +40,7 @@ async def test_nothing_is_offered_before_it_is_accepted_and_decisions_outlive_th
 
     async with keep(engine, s=notebook()) as kept:
         # Before the server has said anything: what was accepted stands, and a call waits for it.
-        assert kept.names() == ["mcp.s.note", "mcp.s.wait"]
+        _: bool = await eventually(lambda: kept.names() == ["mcp.s.note", "mcp.s.wait"])
         assert (await kept.call("mcp.s.note", {"text": "tea"})).text == "noted 'tea' 1x"
         await kept.mcp.decide(OWNER, "s", {"note": kept.tool("note").digest}, accept=False)
         assert (kept.names(), kept.tool("note").state) == (["mcp.s.wait"], McpToolState.REJECTED)
