@@ -92,11 +92,11 @@ class ImageFetcher:
         def put(images: tuple[Image, ...]) -> tuple[Image, ...]:
             return tuple(matching_images.get(image.digest, image) for image in images)
 
-        def mended(message: Message) -> Message:
+        def with_fetched(message: Message) -> Message:
             return replace(message, images=put(message.images)) if message.images else message
 
         return replace(
-            inbound, images=put(inbound.images), history=tuple(map(mended, inbound.history)), pictures=pictures
+            inbound, images=put(inbound.images), history=tuple(map(with_fetched, inbound.history)), pictures=pictures
         )
 
     async def _fetch(self, principal: PrincipalId, url: str, *, param: str) -> bytes:
